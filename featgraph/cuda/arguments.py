@@ -1,9 +1,10 @@
 """Arguments of a CUDA kernel, packed for the driver.
 
-Each parameter of a kernel is a number of 64-bit words. An array takes two null
-pointers, its size, the bytes of an item, its address, its shape and its strides; the
-namedtuple `d` takes the words of its fields. Packing all of them costs more than the
-launch itself, so words that have not changed since the last launch stay in place.
+In numba-cuda's calling convention, an array is a sequence of 64-bit words: two null
+pointers, its size, the bytes of an item, its address, its shape and its strides. A
+namedtuple such as `d` has the words of its fields; a scalar has one word. Packing all
+arguments takes longer than the launch itself, so that `PackedArguments` writes only the
+words that have changed since the last launch. `ArrayWords` caches the words of arrays.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ __all__ = [
 
 Array = Any
 Words = npt.NDArray[np.int64]
+#: Result of `ArrayWords.find`.
 _Known = tuple[weakref.ref[Array], ParameterType, Words, int]
-#: Words of an array before its shape: two null pointers, size, item bytes, address.
+#: Number of words of an array before its shape: two null pointers, size, bytes of an
+#: item, address.
 _SHAPE = 5
 #: Name of a scalar's type -> Python and NumPy types that compile to it.
 _SPELLINGS: dict[str, frozenset[type]] = {
@@ -75,13 +78,14 @@ class ArrayWords:
 
     def __init__(self, address_of: Callable[[Array], int]) -> None:
         self._address_of = address_of
-        #: ``id(array)`` -> a weak reference to it, its type, words and address. A plain
-        #: dict by id is faster than a WeakKeyDictionary, and is read at every launch.
+        #: ``id(array)`` -> a weak reference to the array, its type, words and address.
+        #: Every launch reads it, and a plain dict is faster than a WeakKeyDictionary.
         self._known: dict[int, _Known] = {}
+        #: Type -> the object that stands for it, so that types are compared by `is`.
         self._types: dict[ParameterType, ParameterType] = {}
 
     def find(self, array: Array) -> _Known:
-        """Return a reference to an array, its type, its words, and its address."""
+        """Return a weak reference to an array, its type, its words, and its address."""
         known = self._known.get(id(array))
         if known is None or known[0]() is not array:
             key, own = id(array), self._known
@@ -103,10 +107,11 @@ class ArrayWords:
         return known[3]
 
     def same_type(self, type_: ParameterType) -> ParameterType:
-        """Return the equal type object that `find` returns."""
+        """Return the object that `find` returns for an equal type."""
         return self._types.setdefault(type_, type_)
 
     def _make(self, array: Array) -> tuple[ParameterType, Words]:
+        """Return the type and the words of an array."""
         shape, item = tuple(array.shape), array.dtype.itemsize
         layout, strides = layout_of(shape, tuple(array.strides), item)
         words = (0, 0, array.size, item, self._address_of(array), *shape, *strides)
@@ -115,11 +120,11 @@ class ArrayWords:
 
 
 class PackedArguments:
-    """The memory from which the driver takes a kernel's arguments.
+    """The memory from which the driver reads a kernel's arguments.
 
-    Arrays are held by weak references: an array that is the same object as at the last
-    launch has the same words. Scalars are compared by identity, and written when the
-    object is another one.
+    Arguments are compared with those of the last launch by identity. References to
+    arrays are weak. An array or number that is the same object has the same words, and
+    is not written again.
 
     Parameters
     ----------
@@ -141,7 +146,7 @@ class PackedArguments:
         for type_ in types:
             size = 1 if type_.rank is None else _SHAPE + 2 * type_.rank
             firsts.append(firsts[-1] + size)
-        # One word per scalar: the driver reads the first bytes for a narrower type.
+        # One word per scalar: of a narrower type, the driver reads the first bytes.
         words = np.zeros(firsts[-1], np.int64)
         self._pointers = words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
         self.address = int(self._pointers.ctypes.data)
@@ -157,20 +162,21 @@ class PackedArguments:
             view = own.view(kind) if kind.kind == "f" else own
             spelt = _SPELLINGS.get(type_.dtype, frozenset({kind.type}))
             scalars.append((place, view, spelt))
-        #: Words and type of each array parameter; reference to the array packed there.
+        #: Words and type of each array parameter.
         self._arrays = [each[1:] for each in arrays]
+        #: Weak reference to the array that is packed there.
         self._bound: list[Callable[[], Any]] = [_nothing] * len(arrays)
-        #: Typed view of each scalar's word, and Python types that it accepts; the
-        #: object packed there.
+        #: Typed view of each scalar's word, and the Python types that it accepts.
         self._scalars = [each[1:] for each in scalars]
+        #: The object that is packed there.
         self._written: list[Any] = [_NO_ARRAY] * len(scalars)
         self._pick_arrays = picker([each[0] for each in arrays])
         self._pick_scalars = picker([each[0] for each in scalars])
 
     def pack(self, values: Sequence[Any]) -> None:
-        """Write the words of flattened arguments that have changed.
+        """Write the words of those flattened arguments that have changed.
 
-        Unchanged ones are skipped without a Python loop.
+        Unchanged arguments are skipped without a Python loop.
 
         Raises
         ------
@@ -217,7 +223,7 @@ _NO_ARRAY = object()
 
 
 def _nothing() -> object:
-    """Stand in for the reference to an array where none is packed."""
+    """Stand for the weak reference to an array while none is packed."""
     return _NO_ARRAY
 
 
@@ -271,7 +277,7 @@ def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
 def _same_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
 ) -> bool:
-    """Whether strides agree along all axes of more than one element."""
+    """Whether strides are as wanted along all axes of more than one element."""
     return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
 
 
@@ -290,4 +296,5 @@ def picker(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _none(items: Any) -> tuple[Any, ...]:
+    """Return an empty tuple: the `picker` of no keys."""
     return ()

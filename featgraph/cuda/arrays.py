@@ -1,8 +1,9 @@
 """GPU arrays of the package: allocation, copies, and launches of kernels over them.
 
-Everything runs in order on the default stream. `write_pieces` copies data that threads
-of the host produce piece by piece, through page-locked memory: the reverse of
-`featgraph.cuda.download`.
+All work runs in order on the default stream. `empty` allocates, `upload`, `write` and
+`read` copy between host and GPU, and `launch` and `launch_over` launch kernels.
+`write_pieces` copies data that threads of the host produce piece by piece, through
+page-locked memory: the reverse of `featgraph.cuda.download`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ __all__ = [
     "write_pieces",
 ]
 
-#: Threads of a block, and most blocks of a grid-stride kernel over elements.
+#: Number of threads of a block, and most blocks of a grid-stride kernel over elements.
 BLOCK, MOST_BLOCKS = 256, 1 << 14
 
 
@@ -85,7 +86,10 @@ def _launches() -> Launches:
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return an uninitialized GPU array; DeviceMemoryError if it does not fit."""
+    """Return an uninitialized GPU array; DeviceMemoryError if it does not fit.
+
+    After a first failure, cached memory is released (`on_shortage`).
+    """
     try:
         return array_of(shape, dtype)
     except Exception as error:
@@ -153,7 +157,7 @@ def read(array: Any) -> npt.NDArray[Any]:
 
 
 class _Found(threading.local):
-    """An int64 on the GPU for the result of a kernel; each thread has its own."""
+    """An int64 on the GPU for the result of a kernel, one for each host thread."""
 
     def __init__(self) -> None:
         self.place = empty((1,), np.int64)
@@ -165,9 +169,10 @@ def _found() -> _Found:
 
 
 def place_found() -> Any:
-    """Return the thread's int64 on the GPU, set to `NONE_LOST`.
+    """Return the calling thread's int64 on the GPU, set to `NONE_LOST`.
 
-    A kernel lowers it; the thread must call `read_found` before the next call.
+    A kernel lowers it to an index; the thread must call `read_found` before it calls
+    this function again.
     """
     place = _found().place
     _driver().set_words(address_of(place), elements.NONE_LOST & 0xFFFFFFFF, 2)
@@ -175,7 +180,7 @@ def place_found() -> Any:
 
 
 def read_found() -> int:
-    """Return the value of `place_found`; waits for the GPU."""
+    """Return the int64 of the last `place_found`; waits for the GPU."""
     return int(download.read(_found().place)[0])
 
 
@@ -245,7 +250,7 @@ def memory_error(wanted: int, error: Exception) -> Exception:
 Bytes = npt.NDArray[np.uint8]
 #: ``fill(number, piece)`` fills a piece, and returns the byte range to copy.
 Fill = Callable[[int, Bytes], tuple[int, int]]
-#: Most threads: a dozen read and check files as fast as the bus copies.
+#: Most threads that fill pieces: a dozen read and check files at the speed of the bus.
 _MOST_THREADS = 16
 
 
@@ -260,7 +265,10 @@ class _Staging:
     def write(
         self, count: int, room: int, threads: int, fill: Fill, address: int
     ) -> None:
-        """Copy `count` pieces, each filled by a thread, to an address of the GPU."""
+        """Copy `count` pieces, each filled by a thread, to an address of the GPU.
+
+        See `write_pieces`.
+        """
         with self._writing:
             threads = min(threads, _MOST_THREADS)
             self._make(min(2 * threads, max(count, 1)), room)
@@ -273,7 +281,7 @@ class _Staging:
                     for number in range(count + ahead):
                         if number < count:
                             slot = number % slots
-                            if number >= slots:  # the last copy from this slot
+                            if number >= slots:  # its last copy must have ended
                                 driver.wait(self._events[slot])
                             filled.append(pool.submit(fill, number, self._pieces[slot]))
                         if number >= ahead and filled:
@@ -297,6 +305,7 @@ class _Staging:
             self._events += [streams().make_event() for _ in range(missing)]
 
 
+#: Ordinal of a GPU -> its pieces of page-locked memory.
 _stagings: dict[int, _Staging] = {}
 _making = threading.Lock()
 

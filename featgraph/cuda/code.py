@@ -1,4 +1,8 @@
-"""Machine code of kernels, and its resources: needs no GPU and no system CUDA."""
+"""Machine code of kernels, and its resources; needs no GPU and no system CUDA.
+
+`link_cubin` links PTX or LTO-IR of `featgraph.cuda.dialect` to a cubin, and reads the
+assembler's report into `Resources`; `sass` disassembles the cubin.
+"""
 
 from __future__ import annotations
 

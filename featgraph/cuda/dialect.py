@@ -1,7 +1,7 @@
-"""The CUDA dialect: the only module of featgraph that imports it.
+"""The CUDA dialect (numba-cuda): the only module of featgraph that imports it.
 
-Generated kernels and `featgraph.device` take everything CUDA from here, so that a
-change of dialect is a change of this file. Importing it needs neither a GPU nor
+Generated kernels and `featgraph.device` import all names of CUDA from here, so that
+another dialect is a change of this file. Importing it needs neither a GPU nor
 numba-cuda; the dialect itself is imported when the first of its names is used:
 
 ======================  ============================================================
@@ -10,7 +10,7 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``overload``            compile-time choice of a device function by argument types
 ``load_row``            load adjacent entries of a row, 8 or 16 bytes at a time
 ``store_row``           store adjacent entries of a row, 8 or 16 bytes at a time
-``anew``                an index whose value the compiler treats as unknown
+``anew``                copy an index so that the compiler treats it as unknown
 ``clock_ns``            the global timer of the GPU, in ns
 ``load_at``             load a number from an address, also in another GPU's memory
 ``store_at``            store a number at an address
@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     uint32: Any
     uint64: Any
 
+#: Major and minor version, such as (9, 0).
 ComputeCapability = tuple[int, int]
 
 #: Names of the dialect's number types.
@@ -151,6 +152,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _dialect() -> Any:
+    """Return the module ``numba.cuda``, imported at the first use."""
     return globals().get("cuda") or __getattr__("cuda")
 
 
@@ -185,10 +187,13 @@ def dialect_module(name: str) -> Any:
 
 
 def _is_ready() -> bool:
+    """Whether modules of the dialect can be imported without the workaround."""
     return _USES_ROW_STACK in sys.modules or hasattr(np, "row_stack")
 
 
 def _import_with_row_stack() -> None:
+    """Import the dialect while NumPy has a `row_stack`: see `dialect_module`."""
+
     def row_stack(arrays: Any) -> Any:
         # Not np.vstack itself: the dialect registers another implementation for it.
         return np.vstack(arrays)
@@ -243,7 +248,7 @@ def is_available() -> bool:
     return bool(_gpus)
 
 
-#: Names of the driver's library, in the order of the dialect.
+#: Names of the driver's library, in the order in which the dialect tries them.
 _DRIVERS = [
     f"{folder}libcuda.so{version}"
     for folder in ("", "/usr/lib/", "/usr/lib64/")
@@ -265,7 +270,7 @@ def _has_driver() -> bool:
     return False
 
 
-#: Has one entry once a GPU was found. Each call of a foldmap checks for one, and the
+#: Not empty once a GPU was found. Each call of a foldmap checks for a GPU, and the
 #: dialect's check takes longer than a launch.
 _gpus: list[bool] = []
 
@@ -423,6 +428,7 @@ def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
 
 
 def _have_no_blas() -> None:
+    """Stand for the dialect's import of SciPy's BLAS: see `compiling`."""
     raise ImportError("kernels have no linear algebra of the host")
 
 
@@ -430,13 +436,13 @@ def _have_no_blas() -> None:
 def compiling() -> Iterator[None]:
     """Compile kernels in a block without three slow and unnecessary steps.
 
-    - Python's cyclic collector, which traverses all imported objects again and again.
-      The compiler's trees are freed by reference counts.
+    - Collections by Python's cyclic garbage collector, which traverse all imported
+      objects. The compiler's trees are freed by reference counts.
     - PTX for kernels that are linked from LTO-IR. The dialect generates it only to
       search for names of its library, and the LLVM code has the same names.
     - The import of SciPy's linear algebra, which kernels cannot call.
 
-    No other thread compiles in the meantime.
+    The block holds the compiler's lock, so that no other thread compiles meanwhile.
     """
     codegen: Any = dialect_module("codegen")
     settings: Any = dialect_module("core.config")
@@ -568,6 +574,7 @@ def compile_ltoir(
 def _compile(
     py_kernel: Any, signature: Any, cc: ComputeCapability, output: str, bounds: Any
 ) -> Any:
+    """Compile a kernel to "ptx" or "ltoir"; DeviceError if a library is missing."""
     plain = getattr(py_kernel, "py_func", py_kernel)
     options = {} if bounds is None else {"launch_bounds": bounds}
     lock = dialect_module("core.compiler_lock").global_compiler_lock
@@ -596,7 +603,7 @@ def _compile(
     return code
 
 
-#: Errors of numba-cuda and NVIDIA's packages for a missing library.
+#: Names of the errors of numba-cuda and NVIDIA's packages for a missing library.
 _MISSING_PARTS = frozenset(
     {
         "DynamicLibNotFoundError",
@@ -608,7 +615,7 @@ _MISSING_PARTS = frozenset(
 
 
 def _missing_part(error: BaseException | None) -> str | None:
-    """Return the error's text for a missing library; None for other errors."""
+    """Return the first line of an error for a missing library; None for others."""
     while error is not None:
         if {kind.__name__ for kind in type(error).__mro__} & _MISSING_PARTS:
             return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,8 +1,9 @@
 """Copies of GPU arrays to the host through page-locked memory.
 
 For pageable memory, the driver copies on one thread through its own buffer, and that
-thread takes all page faults: 3 to 4 GB/s on a bus of 50 GB/s. Here pieces are copied to
-page-locked memory, while several threads copy earlier pieces to their destination.
+thread takes all page faults: 3 to 4 GB/s on a bus of 50 GB/s. `read` copies large
+arrays piece by piece to page-locked memory, while several threads copy earlier pieces
+to their destination. Small arrays are copied through one page-locked buffer.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from featgraph.cuda.memory import Strided
 __all__ = ["LEAST", "read"]
 
 Bytes = npt.NDArray[np.uint8]
-#: Arrays of LEAST bytes or more are copied in pieces, those of FEW or less through one
-#: small buffer; the driver copies the others.
+#: Arrays of `LEAST` bytes or more are copied in pieces, those of `FEW` bytes or less
+#: through one small buffer. The dialect copies the others.
 LEAST, FEW = 1 << 22, 1 << 16
 #: Bytes of a piece, and number of pieces: half of them are in flight from the GPU, half
 #: are being copied to their destination.
@@ -70,7 +71,7 @@ def read(
 
 
 def _by_dialect(array: Any) -> npt.NDArray[Any]:
-    """Return a copy of an array with any strides."""
+    """Return a host copy of an array with any strides, by the dialect."""
     known = array.in_dialect() if isinstance(array, Strided) else array
     return known.copy_to_host()  # type: ignore[no-any-return]
 
@@ -142,8 +143,8 @@ class _Landing:
     def read(self, rows: _Rows, into: Bytes) -> None:
         """Copy rows, without their padding.
 
-        After an interrupt, copies in flight finish before those of the next reader
-        begin, since all run on the default stream.
+        After an interrupt, copies to the pieces may still be in flight. Those of the
+        next reader follow them, since all run on the default stream.
         """
         together = PIECE // rows.stride
         with self._reading:
@@ -164,7 +165,7 @@ class _Landing:
                 if len(in_flight) == PIECES // 2:
                     start_copy()
                 before = taken[place]
-                if before is not None:
+                if before is not None:  # a thread may still read the piece
                     before.result()
                 event = self._driver.start_read(
                     int(self._pieces[place].ctypes.data),
@@ -195,11 +196,13 @@ def _places() -> _FewBytes:
     return _FewBytes()
 
 
+#: Ordinal of a GPU -> its pieces of page-locked memory.
 _landings: dict[int, _Landing] = {}
 _making = threading.Lock()
 
 
 def _landing_of(device: int) -> _Landing:
+    """Return the page-locked pieces of a device, allocated at the first use."""
     with _making:
         if device not in _landings:
             _landings[device] = _Landing()

@@ -1,7 +1,10 @@
 """Calls of the CUDA driver where the dialect takes too long: launches, small copies.
 
-The runtime launches a kernel through the dialect the first time, which compiles it, and
-then through the driver. Importing this module needs neither a GPU nor the driver.
+The first launch of a kernel goes through the dialect, which compiles it; later ones go
+through the driver (`launch.Launches`). `compiled` finds the function handle that the
+dialect has compiled, `Driver` has the calls of each superstep, `Streams` copies and
+events on other streams, and `IpcMemory` shares GPU memory between processes. Importing
+this module needs neither a GPU nor the driver.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ __all__ = [
 
 
 def _api() -> Any:
+    """Return NVIDIA's Python bindings of the driver, imported at the first use."""
     return import_whole("cuda.bindings.driver")
 
 
@@ -73,9 +77,9 @@ class Compiled:
 
 
 def compiled(kernel: Any, arguments: Sequence[Any]) -> Compiled | None:
-    """Return the dialect's machine code of a kernel for some arguments.
+    """Return the machine code that the dialect has compiled for some arguments.
 
-    It uses private names of the dialect, which has no public ones for this.
+    It is found by private names of the dialect, which has no public ones for it.
 
     Parameters
     ----------
@@ -112,7 +116,7 @@ def compiled_ahead(kernel: Any, types: Sequence[Any]) -> Compiled | None:
 
 
 def _compiled_for(kernel: Any, types: tuple[Any, ...]) -> Compiled | None:
-    """Return the dialect's machine code of a kernel for some of its types."""
+    """Return the machine code that the dialect has compiled for some types."""
     try:
         overload = kernel.overloads[types]
         plain = not (overload.cooperative or overload.debug or overload.extensions)
@@ -128,7 +132,7 @@ def _compiled_for(kernel: Any, types: tuple[Any, ...]) -> Compiled | None:
 
 
 def _parameters(type_: Any) -> list[ParameterType | None]:
-    """Return the parameters of one argument; None for an unsupported type."""
+    """Return the parameters of one argument; an entry is None if not supported."""
     if hasattr(type_, "types"):  # a namedtuple
         return [parameter for field in type_ for parameter in _parameters(field)]
     if hasattr(type_, "layout"):
@@ -189,7 +193,7 @@ _HANDLE_BYTES = 64
 
 
 class IpcMemory:
-    """Interprocess handles of GPU memory.
+    """Makes and opens handles by which processes share GPU memory.
 
     A handle is a byte string: process id, address in that process, driver's handle.
 
@@ -213,7 +217,7 @@ class IpcMemory:
     def open(self, handle: bytes) -> tuple[int, Mapping | None]:
         """Return the address of memory in this process, and its mapping.
 
-        There is no mapping if the memory belongs to this process.
+        The mapping is None if the memory belongs to this process.
 
         Raises
         ------
@@ -239,9 +243,11 @@ class IpcMemory:
         return int(mapped), Mapping(api, mapped)
 
 
-#: Up to this size, the driver stages a copy from pageable memory and returns at once.
+#: Up to this many bytes, the driver stages a copy from pageable memory and returns at
+#: once.
 _FEW_BYTES = 1 << 16
-#: Events of a thread, reused in turn; only the last few are ever waited for.
+#: Number of events of a thread, which are reused in turn. Callers wait for the last few
+#: only.
 _EVENTS = 16
 
 
@@ -255,7 +261,7 @@ class _OfThread(threading.local):
 
 
 class Driver:
-    """Driver calls of every superstep, which take several times as long in the dialect.
+    """The driver calls of a superstep; they take several times as long in the dialect.
 
     All work goes to the default stream, in order, unless a stream is given.
     """
@@ -269,7 +275,7 @@ class Driver:
 
     def check(self, result: tuple[Any, ...]) -> Any:
         """Return the result of a driver call; DeviceError for a failure."""
-        # Mostly the same object for all successful calls, which compares faster.
+        # Successful calls mostly return the same object, and `is` is faster than `==`.
         if result[0] is not self._success and result[0] != self._success:
             _, name = self.api.cuGetErrorName(result[0])
             raise DeviceError(
@@ -370,7 +376,7 @@ class Driver:
         self.check(self.api.cuEventSynchronize(event))
 
     def side_stream(self) -> Any:
-        """Return the driver's second stream, which is nonblocking."""
+        """Return a second stream, made once; it does not wait for the default one."""
         if self._side is None:
             self._side = self.streams.make_stream()
         return self._side

@@ -1,4 +1,9 @@
-"""Kernels over elements: fill arrays, and copy and check arrays of other libraries."""
+"""Kernels over elements: fill arrays, and copy and check arrays of other libraries.
+
+Arrays of callers have three axes here (`foreign.three_axes`), so that each kernel is
+compiled for one rank. Kernels that look for a value lower an int64 to the smallest
+index at which they find one (`arrays.place_found`).
+"""
 
 import math
 
@@ -6,10 +11,11 @@ from featgraph.cuda.dialect import cuda, kernel
 
 #: Number of axes of source arrays.
 AXES = 3
-#: Checks of values: none; in a range; in a range and integral; in the range if finite,
-#: and not rounded to zero.
+#: Checks of values by `place_rows`: none; in a range; in a range and integral; in the
+#: range if finite, and not rounded to zero.
 ANY, RANGE, WHOLE, FINITE = range(4)
-#: No index: larger than any index, and eight equal bytes, which the driver can fill.
+#: Stands for no index: larger than any index, and eight equal bytes, so that the driver
+#: can set it without a kernel.
 NONE_LOST = 0x7F7F_7F7F_7F7F_7F7F
 
 
@@ -61,7 +67,10 @@ def place_rows(source, order, is_ordered, check, low, high, target, stride, lost
 
 @kernel(cache=True)
 def find_in_range(source, low, high, is_inside, found):  # type: ignore[no-untyped-def]
-    """Lower ``found[0]`` to the first place of a value inside a range, or outside."""
+    """Lower ``found[0]`` to the first index of a value in a range.
+
+    Without `is_inside`, of a value outside of it.
+    """
     features = source.shape[1] * source.shape[2]
     for place in range(cuda.grid(1), source.size, cuda.gridsize(1)):
         row, feature = place // features, place % features
@@ -114,7 +123,7 @@ def fold_columns(source, target):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def scale_columns(source, sums, target):  # type: ignore[no-untyped-def]
-    """Divide each column by a number."""
+    """Divide each column by its number in `sums`."""
     columns = sums.size
     for place in range(cuda.grid(1), target.size, cuda.gridsize(1)):
         row, column = place // columns, place % columns
@@ -124,7 +133,7 @@ def scale_columns(source, sums, target):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def scale_rows(source, target):  # type: ignore[no-untyped-def]
-    """Divide by the sum along the last axis; a sum of 0 gives 0."""
+    """Divide the values along the last axis by their sum; a sum of 0 gives 0."""
     width = source.shape[2]
     count = source.shape[0] * source.shape[1]
     for place in range(cuda.grid(1), count, cuda.gridsize(1)):
@@ -145,10 +154,10 @@ def scale_rows(source, target):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def part_held(source, values, is_held, found):  # type: ignore[no-untyped-def]
-    """Flag rows of finite numbers; rows of nan become zero.
+    """Copy rows to `values`, flag those of finite numbers, and set rows of nan to zero.
 
-    ``found[0]`` is lowered to the first row that is neither; the number of rows of
-    numbers is added to ``found[1]``.
+    ``found[0]`` is lowered to the first row that is neither all finite nor all nan; the
+    number of flagged rows is added to ``found[1]``.
     """
     columns = source.shape[1] * source.shape[2]
     held = 0

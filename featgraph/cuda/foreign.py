@@ -1,8 +1,10 @@
 """GPU arrays of other libraries: views, checked copies, and exports of our arrays.
 
-`foreign_array` makes a `Foreign` of any object with the CUDA array interface or DLPack;
-its methods copy and convert on the GPU. `unpadded`, `reshaped`, `flat`, `three_axes`
-and `strided` make views. `array_interface` and `dlpack_capsule` export our arrays.
+`foreign_array` returns a `Foreign` for any object with the CUDA array interface or
+DLPack, such as CuPy arrays and PyTorch tensors; its methods copy and convert on the
+GPU, and check that values fit. `unpadded`, `reshaped`, `flat`, `three_axes` and
+`strided` make views without a copy. `array_interface` and `dlpack_capsule` export our
+arrays.
 """
 
 from __future__ import annotations
@@ -117,6 +119,7 @@ class Foreign:
         return made
 
     def _place(self, made: Any, rows: Rows | None, is_checked: bool = True) -> None:
+        """Convert and reorder values into `made`; raise LostValue as `copied` does."""
         source, target = as_numbers(self.array), as_numbers(made)
         check, low, high = elements.ANY, 0, 0
         if is_checked:
@@ -141,11 +144,12 @@ def finish() -> None:
     arrays.synchronize()
 
 
-#: Owner of a row order -> the order on the GPU. Keys are weak.
+#: Owner of a row order -> the order on the GPU.
 _orders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _order(rows: Rows) -> Any:
+    """Return a row order on the GPU, uploaded once."""
     if rows.on_gpu is not None:
         return rows.on_gpu()
     found = _orders.get(rows.of)
@@ -155,10 +159,10 @@ def _order(rows: Rows) -> Any:
 
 
 def foreign_array(values: Any, where: str) -> Foreign | None:
-    """Return a view of an array on the GPU; None for anything else.
+    """Return a view of an array on the GPU; None for all other values.
 
     None also for scalars, empty arrays, dtypes and shapes that kernels cannot read, and
-    without a GPU: the host handles these.
+    without a GPU: the caller treats these as host arrays.
 
     Raises
     ------
@@ -199,7 +203,10 @@ _READ = frozenset(
 
 
 def _view(values: Any) -> Any:
-    """Return a view of another library's array; waits for writes on its stream."""
+    """Return a view of another library's array, after work on its stream has ended.
+
+    None for values that are not arrays on a GPU.
+    """
     if isinstance(values, Strided):
         return values
     interface = getattr(values, "__cuda_array_interface__", None)
@@ -227,7 +234,10 @@ def copied_to_host(values: Any) -> npt.NDArray[Any]:
 
 
 def _view_of(interface: dict[str, Any], owner: Any) -> Strided:
-    """Return a view of the memory of a CUDA array interface; waits for its stream."""
+    """Return a view of the memory that a CUDA array interface describes.
+
+    Waits for the stream of the interface.
+    """
     if interface.get("mask") is not None:
         raise NotImplementedError("masked arrays are not supported")
     dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
@@ -245,7 +255,7 @@ def _view_of(interface: dict[str, Any], owner: Any) -> Strided:
 def unpadded(values: DeviceValues) -> Any:
     """Return a view of the values without the padding of rows.
 
-    Slicing in the dialect would take time in proportion to the rows.
+    Slicing an array of the dialect would take time in proportion to its rows.
     """
     array = values.array
     if values.width is None:
@@ -339,6 +349,7 @@ def _limits(source: np.dtype[Any], wanted: np.dtype[Any]) -> tuple[int, Any, Any
 
 
 def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the least and the largest number of an integer dtype."""
     limits = np.iinfo(dtype)
     return int(limits.min), int(limits.max)
 
@@ -347,9 +358,9 @@ def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def array_interface(array: Any) -> dict[str, Any]:
-    """Return the CUDA array interface of an array of the default stream.
+    """Return the CUDA array interface of an array, with the default stream.
 
-    Its memory counts as used by other streams from then on (`memory.expose`).
+    Other libraries may use the memory on other streams from then on (`memory.expose`).
     """
     found = dict(array.__cuda_array_interface__)
     address, _ = found["data"]

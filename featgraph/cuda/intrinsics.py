@@ -1,9 +1,11 @@
 """Intrinsics that the CUDA dialect lacks; `featgraph.cuda.dialect` offers them.
 
-Each is a typing function for ``numba.extending.intrinsic``: from the typing context and
-the argument types, it returns a signature and a code generator, or None if the types do
-not match. The PTX has its memory order and scope; ``~{memory}`` keeps the compiler from
-moving other loads and stores across it.
+Each public function is the typing function of an intrinsic (see
+``numba.extending.intrinsic``): from the typing context and the argument types, it
+returns a signature and a code generator, or None if the types do not match. The table
+in `featgraph.cuda.dialect` describes the intrinsics. Memory order and scope are part of
+the PTX instruction; the clobber ``~{memory}`` keeps the compiler from moving other
+loads and stores across it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ __all__ = ["INTRINSICS"]
 
 
 def _vectors(array: Any, width: Any, count: Any) -> Any:
-    """Return (LLVM type of a vector, its entries, its bytes); None if they do not fit.
+    """Return the LLVM type of a vector, its entries and its bytes.
+
+    None if the row cannot be accessed by whole vectors.
 
     A vector has at most 16 bytes, and is aligned to its size: `count` divides the row's
     `width`, the column is a multiple of `count`, and arrays are aligned to 256 bytes.
@@ -41,7 +45,7 @@ def _vectors(array: Any, width: Any, count: Any) -> Any:
 
 
 def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
-    """Yield a pointer to each vector of a piece of a row."""
+    """Yield (pointer, entries, bytes) of each vector of a piece of a row."""
     ir: Any = import_whole("llvmlite.ir")
     arrays: Any = dialect_module("np.arrayobj")
     array, width, count = types[0], types[3].literal_value, types[4].literal_value
@@ -71,6 +75,7 @@ def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
 def load_row(
     typing: Any, array: Any, row: Any, column: Any, width: Any, count: Any
 ) -> Any:
+    """Load `count` entries, from `column` on, of a row of `width` entries; a tuple."""
     if _vectors(array, width, count) is None:
         return None
     types: Any = dialect_module("types")
@@ -93,6 +98,7 @@ def load_row(
 def store_row(
     typing: Any, array: Any, row: Any, column: Any, width: Any, count: Any, values: Any
 ) -> Any:
+    """Store a tuple where `load_row` would load it."""
     if _vectors(array, width, count) is None:
         return None
     types: Any = dialect_module("types")
@@ -118,6 +124,7 @@ def store_row(
 
 
 def anew(typing: Any, index: Any) -> Any:
+    """Copy an index by a volatile instruction, through which nothing is inferred."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -130,12 +137,14 @@ def anew(typing: Any, index: Any) -> Any:
     return types.uint32(index), generate
 
 
-#: Letters of PTX for the registers of numbers, by their bits.
+#: Letters of the constraints for registers in inline PTX: of floats by kind and bits,
+#: and of all other numbers by their bits.
 _REGISTERS = {("Float", 32): "f", ("Float", 64): "d"}
 _WORDS = {32: "r", 64: "l"}
 
 
 def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
+    """Return ``first if test else second`` by one instruction, never by a branch."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
     bits = getattr(first, "bitwidth", 0)
@@ -163,13 +172,14 @@ def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
 def _pointer_to(
     context: Any, builder: Any, signature: Any, args: Any, kind: Any
 ) -> Any:
-    """Return a pointer into global memory from an address."""
+    """Emit the conversion of an address to a pointer into global memory."""
     types: Any = dialect_module("types")
     wide = context.cast(builder, args[0], signature.args[0], types.int64)
     return builder.inttoptr(wide, kind.as_pointer(addrspace=1))
 
 
 def load_at(typing: Any, address: Any, kind: Any) -> Any:
+    """Load a number of type `kind` from an address."""
     number: Any = getattr(kind, "dtype", None)
     if not hasattr(number, "bitwidth"):
         return None
@@ -183,6 +193,7 @@ def load_at(typing: Any, address: Any, kind: Any) -> Any:
 
 
 def store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
+    """Store a value, cast to the type `kind`, at an address."""
     types: Any = dialect_module("types")
     number: Any = getattr(kind, "dtype", None)
     if not hasattr(number, "bitwidth"):
@@ -199,6 +210,7 @@ def store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
 
 
 def acquire_at(typing: Any, address: Any) -> Any:
+    """Load an int64 from an address, in acquire order and system scope."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -216,6 +228,7 @@ def acquire_at(typing: Any, address: Any) -> Any:
 
 
 def raise_at(typing: Any, address: Any, value: Any) -> Any:
+    """Store an int64 at an address, relaxed and in system scope."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -235,7 +248,7 @@ def raise_at(typing: Any, address: Any, value: Any) -> Any:
 
 
 def _entry_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return a pointer to entry `args[1]` of the data of an array."""
+    """Emit code for a pointer to entry ``args[1]`` of the array ``args[0]``."""
     arrays: Any = dialect_module("np.arrayobj")
     types: Any = dialect_module("types")
     array, index = signature.args[:2]
@@ -245,6 +258,7 @@ def _entry_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any
 
 
 def acquire(typing: Any, array: Any, index: Any) -> Any:
+    """Load an entry of 32 or 64 bits, in acquire order and GPU scope."""
     bits = getattr(array.dtype, "bitwidth", 0)
     if bits not in _WORDS:
         return None
@@ -264,6 +278,7 @@ def acquire(typing: Any, array: Any, index: Any) -> Any:
 
 
 def prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Prefetch the cache line of an entry into the L1 cache."""
     types: Any = dialect_module("types")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -277,6 +292,7 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
 
 
 def fence(typing: Any) -> Any:
+    """Order all memory operations before it against all after it, in GPU scope."""
     types: Any = dialect_module("types")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -288,6 +304,7 @@ def fence(typing: Any) -> Any:
 
 
 def _ir() -> Any:
+    """Return the module with LLVM's IR, imported at the first use."""
     return import_whole("llvmlite.ir")
 
 
@@ -295,6 +312,7 @@ def _ir() -> Any:
 
 
 def clock_ns(typing: Any) -> Any:
+    """Return the global timer of the GPU, in ns."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -306,6 +324,7 @@ def clock_ns(typing: Any) -> Any:
 
 
 def set_condition(typing: Any, handle: Any, value: Any) -> Any:
+    """Set the condition of a conditional node of a CUDA graph, by its handle."""
     types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 

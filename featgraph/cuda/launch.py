@@ -1,4 +1,9 @@
-"""Launches of CUDA kernels with arguments that stay packed between launches."""
+"""Launches of CUDA kernels with arguments that stay packed between launches.
+
+`Launches` launches a kernel through the dialect the first time, and then straight
+through a driver object: a `PlainDriver`, or the driver that traces supersteps for
+replays (`runtime.recording.cuda_trace`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ from featgraph.cuda.memory import Strided
 
 __all__ = ["OPAQUE", "Launches", "PlainDriver"]
 
-#: Note for recordings: an operation that cannot be replayed, such as a copy from host
+#: Entry of a trace for an operation that cannot be replayed, such as a copy from host
 #: memory, or the first launch of a kernel, which compiles it.
 OPAQUE = ("opaque",)
 
@@ -30,8 +35,8 @@ Stream = Any
 class _Prepared:
     """A kernel's machine code, with the packed arguments of the last two launches.
 
-    Double buffers swap after each superstep, so a launch mostly has the arrays of the
-    launch before the last. Its arguments are compared with those.
+    Double buffers swap after each superstep, so that a launch mostly has the arrays of
+    the last launch but one. Two sets of packed arguments alternate, therefore.
     """
 
     __slots__ = ("_next", "_packed", "_tuples", "handle")
@@ -44,12 +49,12 @@ class _Prepared:
         self._tuples: tuple[int, ...] | None = None
 
     def pack(self, arguments: Sequence[Any]) -> PackedArguments:
-        """Return the packed arguments of a launch, valid until the next one.
+        """Return the packed arguments of a launch, which the next but one overwrites.
 
         Raises
         ------
         OtherTypesError
-            If they have other types than the kernel was compiled for.
+            If an argument has another type than the kernel was compiled for.
         """
         if self._tuples is None:
             self._tuples = tuples_of(arguments)
@@ -82,7 +87,7 @@ class PlainDriver:
         self._driver.launch(handle, blocks, threads, stream, packed.address)
 
     def note(self, *operation: Any) -> None:
-        """Ignore an operation; recording drivers note it."""
+        """Do nothing: only a driver that traces stores operations."""
 
 
 class Launches:
@@ -172,6 +177,7 @@ class Launches:
         arguments: Sequence[Any],
         stream: Stream,
     ) -> None:
+        """Launch a kernel through the dialect, and keep its machine code."""
         self.firsts += 1
         self._driver.note(*OPAQUE)
         arguments = [_in_dialect(argument) for argument in arguments]

@@ -1,8 +1,11 @@
 """GPU memory, allocated and freed in the order of the default stream.
 
 The driver's plain allocation and freeing synchronize with the device, and take 200 us
-each for some megabytes. A memory pool frees an array when all earlier work on the
-stream has finished, and keeps some freed memory for later allocations.
+each for some megabytes. `array_of` allocates from a memory pool of the driver instead
+(cuMemAllocFromPoolAsync): an array is freed when all earlier work on the stream has
+finished, and the pool keeps some freed memory for later allocations. Arrays that other
+libraries may use on other streams are marked by `expose`. `Strided` is a view of GPU
+memory.
 """
 
 from __future__ import annotations
@@ -23,9 +26,9 @@ __all__ = ["Strided", "array_of", "expose", "has_exposed", "is_exposed", "unused
 
 
 class Strided:
-    """A strided view of GPU memory, as an argument of kernels.
+    """A strided view of GPU memory, which kernels take as an array.
 
-    It is created in a tenth of the time of the dialect's arrays.
+    Making one takes a tenth of the time of an array of the dialect.
 
     Parameters
     ----------
@@ -76,7 +79,10 @@ class Strided:
         }
 
     def view(self, dtype: Any) -> Strided:
-        """Return the memory with another dtype: of the same size, or along one axis."""
+        """Return a view with another dtype.
+
+        If its size differs, the array must be contiguous, and the view is flat.
+        """
         typed, item = np.dtype(dtype), self.dtype.itemsize
         shape, strides = self.shape, self.strides
         if typed.itemsize != item:
@@ -96,9 +102,10 @@ class Strided:
 def array_of(shape: tuple[int, ...], dtype: Any) -> Any:
     """Return an uninitialized array of the dialect.
 
-    Its memory is freed in the order of the default stream. Work on other streams is
-    waited for only after `expose`. Without pools on the device, or if the user has
-    installed a memory manager in the dialect, that manager allocates the memory.
+    Its memory is freed in the order of the default stream. Work on other streams must
+    have ended by then, unless the array is marked by `expose`. If the device has no
+    pools, or the user has installed a memory manager in the dialect, the manager of the
+    dialect allocates the memory.
     """
     typed, pool = np.dtype(dtype), _current_pool()
     item = typed.itemsize
@@ -118,7 +125,7 @@ def array_of(shape: tuple[int, ...], dtype: Any) -> Any:
 def expose(address: int) -> None:
     """Mark the array at an address as used by other streams.
 
-    Freeing it synchronizes with all streams.
+    Freeing the array then waits for all streams.
     """
     _exposed.add(address)
 
@@ -139,8 +146,8 @@ def unused_bytes() -> int:
     return 0 if pool is None else pool.unused_bytes()
 
 
-#: Share of the device's memory that a pool keeps when arrays are freed. Other libraries
-#: cannot allocate it: their allocations fail instead.
+#: Largest fraction of the device's memory that a pool keeps when arrays are freed.
+#: Other libraries cannot allocate this memory.
 _KEPT = 1 / 8
 #: Addresses of arrays that other streams may use.
 _exposed: set[int] = set()
@@ -177,7 +184,7 @@ class _Pool:
         self._checked(api.cuMemPoolSetAttribute(self._pool, most, kept))
 
     def take(self, size: int) -> Any:
-        """Allocate memory, as a pointer of the dialect that frees it."""
+        """Return allocated memory, as a pointer of the dialect that owns it."""
         api = self._api
         allocated = api.cuMemAllocFromPoolAsync(size, self._pool, 0)
         memory = cuda.MemoryPointer(self._owner, self._checked(allocated), size)
@@ -187,7 +194,7 @@ class _Pool:
         return memory
 
     def unused_bytes(self) -> int:
-        """Return the bytes that are reserved from the device, and free."""
+        """Return the number of bytes that the pool has reserved and no array uses."""
         kinds = self._api.CUmemPool_attribute
         reserved, used = (
             int(self._checked(self._api.cuMemPoolGetAttribute(self._pool, kind)))
@@ -199,7 +206,7 @@ class _Pool:
         return reserved - used
 
     def _free(self, address: int) -> None:
-        """Free memory, on any thread; a forked child has no context, and does not."""
+        """Free memory, on any thread; do nothing in a forked child (no context)."""
         api = self._api
         is_exposed = address in _exposed
         _exposed.discard(address)
@@ -212,6 +219,7 @@ class _Pool:
         api.cuCtxPopCurrent()
 
     def _checked(self, result: tuple[Any, ...]) -> Any:
+        """Return the result of a driver call; DeviceError for a failure."""
         if result[0] != self._api.CUresult.CUDA_SUCCESS:
             _, name = self._api.cuGetErrorName(result[0])
             raise DeviceError("a call of the CUDA driver failed", got=name.decode())
@@ -238,7 +246,7 @@ def _current_pool() -> _Pool | None:
 
 
 def _has_pool(context: Any) -> bool:
-    """Whether the device has pools and the dialect its own memory manager."""
+    """Whether the device has memory pools, and the dialect its default manager."""
     api = import_whole("cuda.bindings.driver")
     kind = api.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
     status, has_pools = api.cuDeviceGetAttribute(kind, context.device.id)

@@ -1,4 +1,10 @@
-"""Stable radix sort and prefix sums on the GPU, with their kernels."""
+"""Stable radix sort and prefix sums on the GPU, with their kernels.
+
+`sort_stably` sorts by one digit of the keys per pass: `count_digits` counts the keys of
+each digit by chunk, `scanned` turns the counts into positions, and `scatter` moves keys
+and values there. `scanned` sums chunks, scans the sums with one block, and adds them to
+the prefix sums within chunks.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +26,11 @@ from featgraph.cuda.values import offset_dtype
 
 __all__ = ["RADIX_BITS", "scanned", "sort_stably"]
 
-#: Bits of a digit, at most 8.
+#: Most bits of a digit.
 RADIX_BITS = 8
-#: Blocks of kernels with one chunk per block: 8 per multiprocessor of an H200.
+#: Most blocks of kernels with one chunk per block: 8 per multiprocessor of an H200.
 _BLOCKS = 1056
-#: Most values that one block scans.
+#: Up to this many values are scanned by one block.
 _FEW = 2048
 
 
@@ -93,13 +99,13 @@ def scanned(values: Any) -> tuple[Any, Any]:
 
 #: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
-#: Number of values of a digit, and of borders between them.
+#: Number of values of a digit, and of borders between the keys of each.
 DIGITS = 256
 BORDERS = DIGITS + 1
-#: Most warps of a block; keys per lane of a tile; keys of a tile.
+#: Most warps of a block; keys that a lane takes of a tile; most keys of a tile.
 WARPS, STEPS = 8, 16
 TILE = WARPS * 32 * STEPS
-#: Bits of a rank, which is less than TILE.
+#: Number of bits of a rank, which is less than TILE.
 RANK_BITS = 12
 #: Most threads of a block.
 THREADS = WARPS * 32
@@ -133,7 +139,7 @@ def count_digits(keys, shift, used, chunk, counts):  # type: ignore[no-untyped-d
 
 @kernel(cache=True)
 def add_chunks(values, chunk, totals):  # type: ignore[no-untyped-def]
-    """Sum each block's chunk."""
+    """Set ``totals[block]`` to the sum of a block's chunk."""
     own = cuda.shared.array(1, int64)
     if cuda.threadIdx.x == 0:
         own[0] = 0
@@ -195,7 +201,7 @@ def scan_few(values, sums, total):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def scan_chunks(values, chunk, totals, sums):  # type: ignore[no-untyped-def]
-    """Store the exclusive prefix sum of each block's chunk, plus its base."""
+    """Store the exclusive prefix sum of each block's chunk, plus ``totals[block]``."""
     parts = cuda.shared.array(THREADS, int64)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     begin = cuda.blockIdx.x * chunk
@@ -243,7 +249,7 @@ def scatter(  # type: ignore[no-untyped-def]
     digit by digit, so that adjacent threads write adjacent places. With `is_numbered`,
     the value of a key is its index.
     """
-    # Keys of each digit: of each warp, then of the warps before it.
+    # Number of keys of each digit: in each warp; after the scan, in the warps before.
     counts = cuda.shared.array((WARPS, DIGITS), int32)
     base = cuda.shared.array(DIGITS, int64)  # output place of a digit's next key
     begins = cuda.shared.array(BORDERS, int32)  # place of a digit in the sorted tile

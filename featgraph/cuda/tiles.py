@@ -1,8 +1,9 @@
 """Tiles: small square matrices in registers, as tuples, for the CUDA dialect.
 
-A tile of side s is a tuple of s * s numbers, row by row; a piece is a tuple of s. Loops
-over them would need local arrays, which compilers keep in registers only if every loop
-is unrolled. These are therefore intrinsics without loops, of fused multiply-adds:
+A *tile* of side s is a tuple of s * s numbers, row by row; a *piece* is a tuple of s
+numbers. In Python code, operations on tiles would be loops over local arrays, which the
+compiler keeps in registers only if it unrolls every loop. The operations are therefore
+intrinsics that emit straight-line code of fused multiply-adds:
 
 ======================================  ================================================
 ``spread(value, count)``                tuple of `count` times `value`
@@ -119,8 +120,8 @@ class _Lines:
     def reciprocal_root(self, value: Any) -> Any:
         """Return 1 / sqrt(value).
 
-        For float32, the hardware's approximation to two units in the last place; the
-        rounding error of the pivot itself is larger.
+        For float32 it is the hardware's approximation, with an error of two units in
+        the last place; the rounding error of the pivot itself is larger.
         """
         module, form = self.builder.module, self.ir.FunctionType(self.type, [self.type])
         if isinstance(self.type, self.ir.FloatType):
@@ -132,11 +133,13 @@ class _Lines:
 
 
 def _declared(module: Any, form: Any, name: str) -> Any:
+    """Return an LLVM function by its name, declared in a module."""
     functions: Any = import_whole("numba.core.cgutils")
     return functions.get_or_insert_function(module, form, name)
 
 
-# -- arithmetic: from the entries of tuples to the entries of a tuple
+# -- arithmetic: functions that emit code. They take and return the entries of tuples,
+# as LLVM values, and are named like the intrinsics in the table above.
 
 
 def _plus_product(lines: _Lines, tile: Values, a: Values, b: Values) -> Values:
@@ -228,6 +231,7 @@ def _of_tuples(line: Callable[..., Values]) -> Callable[..., Any]:
 
 
 def _spreading(typing: Any, value: Any, count: Any) -> Any:
+    """Return the signature and the code generator of `spread`."""
     types: Any = dialect.dialect_module("types")
     if not hasattr(count, "literal_value"):
         return None  # the dialect calls again with a literal
@@ -243,9 +247,10 @@ def _spreading(typing: Any, value: Any, count: Any) -> Any:
 
 
 def _pointers(context: Any, builder: Any, types: Any, args: Any) -> Iterator[Any]:
-    """Yield a pointer to each vector of some rows, and its entries and bytes.
+    """Yield (pointer, entries, bytes) of each vector of consecutive rows.
 
-    Arguments are the array, the row, the column, the side, and the number of rows.
+    `types` are those of the array, the row, the column and the side, and then the
+    number of rows; `args` are LLVM values of the first three.
     """
     ir: Any = import_whole("llvmlite.ir")
     arrays: Any = dialect.dialect_module("np.arrayobj")
@@ -275,6 +280,7 @@ def _pointers(context: Any, builder: Any, types: Any, args: Any) -> Iterator[Any
 
 
 def _loaded(builder: Any, pointer: Any, entries: int, size: int) -> Values:
+    """Emit the load of a vector; return its entries."""
     ir: Any = import_whole("llvmlite.ir")
     loaded = builder.load(pointer, align=size)
     places = (ir.Constant(ir.IntType(32), entry) for entry in range(entries))
@@ -282,6 +288,8 @@ def _loaded(builder: Any, pointer: Any, entries: int, size: int) -> Values:
 
 
 def _loading(square: bool) -> Callable[..., Any]:
+    """Return the typing function of `load_tile`, or of `load_piece`."""
+
     def maker(typing: Any, array: Any, row: Any, column: Any, side: Any) -> Any:
         types: Any = dialect.dialect_module("types")
         if not hasattr(side, "literal_value"):
@@ -303,12 +311,14 @@ def _loading(square: bool) -> Callable[..., Any]:
 
 
 def _plus_row(lines: _Lines, tile: Values, row: int, piece: Values) -> None:
+    """Add a piece to a row of a tile."""
     s = len(piece)
     for j, value in enumerate(piece):
         tile[row * s + j] = lines.builder.fadd(tile[row * s + j], value)
 
 
 def _divide_column(lines: _Lines, tile: Values, column: int, piece: Values) -> None:
+    """Finish a column of X in X L^T = tile, by a row of the factor's transpose."""
     s = len(piece)
     for i in range(0, len(tile), s):
         own = tile[i + column] = lines.times(tile[i + column], piece[column])
@@ -353,6 +363,8 @@ def _with_rows(
 
 
 def _storing(square: bool) -> Callable[..., Any]:
+    """Return the typing function of `store_tile`, or of `store_piece`."""
+
     def maker(
         typing: Any, array: Any, row: Any, column: Any, side: Any, values: Any
     ) -> Any:
@@ -382,7 +394,7 @@ def _storing(square: bool) -> Callable[..., Any]:
     return maker
 
 
-#: Name of an intrinsic -> its typing function.
+#: Name of an intrinsic -> its typing function: on registers, and with memory.
 _ARITHMETIC = {
     line.__name__[1:]: _of_tuples(line)
     for line in (

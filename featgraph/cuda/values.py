@@ -1,7 +1,9 @@
-"""Values of arrays that are on the GPU or not allocated yet, and helpers for rows.
+"""Values that are on the GPU or not allocated yet, and helpers for rows of arrays.
 
-`Filled`, `Reordered` and `DeviceValues` stand for arrays; `host_values` makes a host
-array of each. Importing this module loads neither the dialect nor Numba.
+Three classes stand for arrays: `Filled` for a constant with few exceptions, `Reordered`
+for rows of a host array in another order, and `DeviceValues` for an array on the GPU.
+`host_values` makes a host array of each. Importing this module loads neither the
+dialect nor Numba.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ __all__ = [
     "taken",
 ]
 
-#: Fewest bytes to be moved by several threads, and most of these threads.
+#: Fewest bytes that several threads copy, and most of these threads.
 _FEW_BYTES, _MOST_THREADS = 1 << 20, 8
 #: The DLPack device type of CUDA.
 DLPACK_CUDA = 2
@@ -51,7 +53,7 @@ class LostValue(Exception):
 
 @dataclass(eq=False)
 class Entries:
-    """Some entries of an array.
+    """Single entries of an array, by index.
 
     Attributes
     ----------
@@ -66,14 +68,14 @@ class Entries:
 
 @dataclass(eq=False)
 class Filled:
-    """An array filled with one value except for a few entries; not yet allocated.
+    """An array of one value, except for a few entries; not yet allocated.
 
     Attributes
     ----------
     value : numpy scalar
     shape : tuple of int
     apart : Entries or None
-        Entries with other values, of the same dtype.
+        The entries with other values, of the same dtype.
     """
 
     value: Any
@@ -120,12 +122,14 @@ class DeviceValues:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A row order: the source row for each row of an array, modulo the source's rows.
+    """An order of rows: for each row of an array, the index of the source row.
+
+    Indices count modulo the number of source rows.
 
     Attributes
     ----------
     of : object
-        The owner of the order; a copy on the GPU is cached while the owner lives.
+        The owner of the order; a copy of the order on the GPU is cached while it lives.
     count : int
         Number of rows.
     on_host : callable
@@ -151,8 +155,8 @@ class Reordered:
     rows : Rows
         The order of rows.
     is_shared : bool
-        Whether the array belongs to the owner of the order and is constant, so that a
-        device makes one copy for all States.
+        Whether the array is constant and belongs to the owner of the order, so that all
+        States share one copy on a device.
     """
 
     array: npt.NDArray[Any]
@@ -175,14 +179,14 @@ class Reordered:
 
 
 def in_pieces(count: int, size: int, work: Callable[[int, int], object]) -> None:
-    """Call ``work(first, last)`` for ranges of rows, on threads if bytes are many.
+    """Call ``work(first, last)`` for ranges of rows, on threads if `size` is large.
 
     Parameters
     ----------
     count : int
         Number of rows.
     size : int
-        Approximate bytes that are moved.
+        Approximate number of bytes that `work` copies in all.
     work : callable
         A function that releases the GIL most of the time.
     """

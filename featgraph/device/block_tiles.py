@@ -1,14 +1,17 @@
-"""Matrices of a block: sums of outer products, and positive definite systems, in tiles.
+"""Sums of outer products, and positive definite systems, in registers of a block.
 
-A block holds one k x k matrix in registers: each thread has one tile of it, a tuple
-(`featgraph.cuda.tiles`). For a symmetric matrix, only tiles on and below the diagonal
-are held. Rows are staged in shared memory and added to all tiles. A factorisation
-updates the tiles in registers, and shares one panel of them at a time.
+The threads of a block hold one k x k matrix in registers: each thread has one tile of
+8 x 8 entries, a tuple (`featgraph.cuda.tiles`). For a symmetric matrix, only tiles on
+and below the diagonal are held. A sum of outer products stages rows in shared memory
+and adds their products to all tiles (`add_products`); `solve_spd` factorises the matrix
+in place, and shares one panel of tiles at a time through shared memory.
 
 Systems that are not positive definite are solved by all threads with
 `featgraph.device.linalg`.
 
-`row` and `column` are the position of a thread's tile; -1 for a thread without one.
+`row` and `column` are the position of a thread's tile; -1 for a thread without one. If
+a block has threads for several copies of the matrix, each copy is a *share*: it sums
+some of the rows, and the shares are added at the end.
 """
 
 from featgraph.cuda.dialect import anew, cuda, device_function, int32, uint32
@@ -34,16 +37,17 @@ from featgraph.device import linalg, warp
 #: Side of a tile: a thread loads 2 * 8 numbers for 64 multiply-adds, and 64 sums fit
 #: its registers even as float64.
 SIDE = 8
+#: Entries of a tile.
 _ENTRIES = SIDE * SIDE
 
 
 @device_function
 def lower_place(thread, count, shares):
-    """Return a thread's share of the rows, and the position of its tile.
+    """Return the index of a thread's share, and the row and column of its tile.
 
     The symmetric matrix has `count` tiles a side. Each of `shares` groups of threads
-    holds all tiles, and sums its share of the rows. Tiles are numbered column by
-    column, so that a factorisation leaves whole warps idle.
+    holds all tiles, and sums a part of the rows. Tiles are numbered column by column:
+    the columns that a factorisation has finished belong to whole warps, which idle.
     """
     tiles = count * (count + 1) // 2
     share, place = thread // tiles, thread % tiles
@@ -58,7 +62,7 @@ def lower_place(thread, count, shares):
 
 @device_function
 def whole_place(thread, count, shares):
-    """Return the same as `lower_place` for a matrix that is not symmetric."""
+    """Return the same as `lower_place`, for a matrix that is not symmetric."""
     tiles = count * count
     share, place = thread // tiles, thread % tiles
     if share >= shares:
@@ -74,7 +78,10 @@ def zeros(zero):
 
 @device_function
 def add_products(tile, rows, columns, share, count, shares, row, column):
-    """Add the products of every `shares`-th of `count` loaded rows."""
+    """Add to a tile the outer products of rows `share`, ``share + shares``, ...
+
+    `rows` and `columns` have `count` staged rows each, of the left and right factors.
+    """
     if row >= 0:
         for n in range(share, count, shares):
             a = load_piece(rows, n, row * SIDE, SIDE)
@@ -85,10 +92,10 @@ def add_products(tile, rows, columns, share, count, shares, row, column):
 
 @device_function
 def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
-    """Store the sum of all shares; with `adds`, add it to the stored matrix.
+    """Store the sum of all shares in a matrix; with `adds`, add it to the matrix.
 
-    Shares are added in order, so that sums are reproducible. With `mirrors`, the
-    triangle without tiles is filled, too. Synchronizes the block.
+    Shares are added in order, so that sums are reproducible. With `mirrors`, the upper
+    triangle, which has no tiles, is filled, too. Synchronizes the block.
     """
     for turn in range(shares):
         if share == turn:
@@ -139,7 +146,7 @@ def add_shares(tile, box, share, shares, place, tiles):
 
 @device_function
 def leave_part(partials, part, tile, share, place, adds):
-    """Store the sum of a block; with `adds`, add it to the stored one."""
+    """Store the tiles of a block's sum in row `part`; with `adds`, add them to it."""
     if share == 0:
         if adds:
             tile = plus_piece(tile, partials, part, place * _ENTRIES, _ENTRIES)
@@ -148,9 +155,9 @@ def leave_part(partials, part, tile, share, place, adds):
 
 @device_function
 def leave_lower(reduced, k, count, entry, value):
-    """Store an entry of the tiles of a symmetric sum, and its mirror.
+    """Store an entry of a symmetric sum, and its mirror, in a flat k x k matrix.
 
-    Entries are numbered tile by tile, in the order of `lower_place`.
+    `entry` counts the entries of all tiles, tile by tile in the order of `lower_place`.
     """
     _, row, column = lower_place(entry // _ENTRIES, count, 1)
     i, f = row * SIDE + entry % _ENTRIES // SIDE, column * SIDE + entry % SIDE
@@ -162,7 +169,7 @@ def leave_lower(reduced, k, count, entry, value):
 
 @device_function
 def leave_whole(reduced, k, count, entry, value):
-    """Store an entry of the tiles of a sum that is not symmetric."""
+    """Store an entry of a sum that is not symmetric: see `leave_lower`."""
     _, row, column = whole_place(entry // _ENTRIES, count, 1)
     i, f = row * SIDE + entry % _ENTRIES // SIDE, column * SIDE + entry % SIDE
     if i < k and f < k:
@@ -171,7 +178,7 @@ def leave_whole(reduced, k, count, entry, value):
 
 @device_function
 def plus_matrix(tile, matrix, row, column):
-    """Add the tile of a padded matrix at the position of a thread's tile."""
+    """Add a padded matrix in memory: to each tile, the entries at its position."""
     if row >= 0:
         tile = plus_tile(tile, matrix, row * SIDE, column * SIDE, SIDE)
     return tile
@@ -179,7 +186,7 @@ def plus_matrix(tile, matrix, row, column):
 
 @device_function
 def plus_band(tile, panel, band, row, column):
-    """Add the tile of a panel, if a thread's tile is in the band."""
+    """Add a panel of SIDE rows in memory to the tiles of row `band`."""
     if row == band:
         tile = plus_tile(tile, panel, 0, column * SIDE, SIDE)
     return tile
@@ -187,7 +194,10 @@ def plus_band(tile, panel, band, row, column):
 
 @device_function
 def plus_diagonal(tile, shift, one, row, column, k):
-    """Add a number to the diagonal of a matrix; beyond k columns set it to `one`."""
+    """Add `shift` to the diagonal of a matrix, and `one` to it in the padding.
+
+    So the padding, which is zero, becomes an identity matrix.
+    """
     if row == column and row >= 0:
         left = k - row * SIDE
         tile = on_diagonal(
@@ -208,6 +218,7 @@ def plus_diagonal(tile, shift, one, row, column, k):
 
 @device_function
 def _load_along(array, row, column, down, right):
+    """Return SIDE entries from a place on, each `down` rows and `right` columns on."""
     return (
         array[row, column],
         array[row + down, column + right],
@@ -222,6 +233,7 @@ def _load_along(array, row, column, down, right):
 
 @device_function
 def _store_along(array, row, column, down, right, values):
+    """Store SIDE entries where `_load_along` loads them."""
     array[row, column] = values[0]
     array[row + down, column + right] = values[1]
     array[row + 2 * down, column + 2 * right] = values[2]
@@ -234,7 +246,10 @@ def _store_along(array, row, column, down, right, values):
 
 @device_function
 def _solve_rows(panel, half, place, size, thread, threads):
-    """Solve the rows of a panel below its tile of the diagonal, and the right side."""
+    """Divide the rows below the diagonal tile, and the right-hand side, by its factor.
+
+    The panel is transposed: a row of the matrix is a column of `panel`.
+    """
     for row in range(place + SIDE + thread, size + 1, threads):
         first, column, down, right = half, row, 1, 0
         if row == size:
@@ -246,7 +261,7 @@ def _solve_rows(panel, half, place, size, thread, threads):
 
 @device_function
 def _take_solved(panel, half, place, size, thread, threads):
-    """Subtract the products of solved unknowns from the rest of the right-hand side."""
+    """Subtract the products of solved unknowns from later right-hand sides."""
     for row in range(place + SIDE + thread, size, threads):
         value = panel[2 * SIDE, row]
         for n in range(SIDE):
@@ -264,7 +279,7 @@ def solve_spd(tile, panel, tiles, row, column):
     Parameters
     ----------
     tile : tuple
-        Of the matrix, on or below its diagonal.
+        The thread's tile, on or below the diagonal of the matrix.
     panel : array of shape (2 * SIDE + 1, tiles * SIDE)
         In shared memory; its last row is the right-hand side. Steps alternate between
         the two halves of the other rows.
@@ -287,7 +302,8 @@ def solve_spd(tile, panel, tiles, row, column):
         if column == step and row > step:
             tile = turned(load_tile(panel, half, row * SIDE, SIDE))
         if column > step:
-            # Unrolled, a step would not fit the instruction cache.
+            # `anew` keeps the loop from being unrolled: it would not fit the
+            # instruction cache.
             for n in range(half, half + anew(SIDE)):
                 a = load_piece(panel, n, row * SIDE, SIDE)
                 b = load_piece(panel, n, column * SIDE, SIDE)

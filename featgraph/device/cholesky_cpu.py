@@ -1,9 +1,10 @@
 """Symmetric positive definite systems of many unknowns, solved by one thread.
 
-Rows are contiguous and processed by whole vectors, while `featgraph.device.linalg` goes
-down columns. The factorisation is L D L^T, with the upper triangle as D L^T, in panels
-of as many rows as a vector has elements. A panel is factorised by itself; then its
-products are subtracted from all later rows in one pass, with the sums in registers.
+`solve_spd` is for matrices with more unknowns than `featgraph.device.linalg` is fast
+for: it processes contiguous rows by whole vectors instead of columns. The factorisation
+is L D L^T, with D L^T in the upper triangle. It proceeds by panels of as many rows as a
+vector has elements: a panel is factorised by itself, then its products are subtracted
+from all later rows in one pass, with the sums in registers (`tiles_cpu`).
 """
 
 from numba import njit

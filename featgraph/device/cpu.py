@@ -15,7 +15,7 @@ dimensions and any layout; `index` is a nonnegative integer or a tuple of such.
 ``hold(locks, first, second)`` ``release(...)``         none; acquire one or two locks
 ``wait_for(counts, v, turn)`` ``pass_on(counts, v)``    none; wait until a count has a
                                                         value; add one to it
-``set_bit(words, v)``                                   atomically
+``set_bit(words, v)``                                   none; sets a bit, atomically
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32; 32 for zero
 ``count_set(words)``                                    int64: set bits of the words
@@ -66,13 +66,15 @@ sum_holds = _njit(ordering.sum_holds)
 is_normal = _njit(ordering.is_normal)
 sort_triangle = _njit(ordering.sort_triangle)
 
-#: LLVM's name of relaxed order.
+#: Relaxed order, as LLVM names it.
 _ORDERING = "monotonic"
 _INT32, _INT64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
-#: Number of `in_parallel` that run on several threads, and its name in compiled code.
+#: Number of calls of `in_parallel` in progress on several threads, in memory that
+#: compiled code reads; and the name of this memory there.
 parallel_regions, _REGIONS = ctypes.c_int32(0), "featgraph_parallel_regions"
 binding.add_symbol(_REGIONS, ctypes.addressof(parallel_regions))
-#: Longest wait of a thread for others, in ns, and polls between reads of the clock.
+#: Longest time, in ns, that a thread waits for a lock or a count before an error; and
+#: number of polls between reads of the clock.
 LONGEST_WAIT, POLLS = 60_000_000_000, 1024
 
 
@@ -81,6 +83,7 @@ def _index_types(index):
 
 
 def _is_element(array, index):
+    """Whether Numba types are those of a writable array and of an index of an entry."""
     indices = _index_types(index)
     return (
         isinstance(array, types.Array)
@@ -91,6 +94,7 @@ def _is_element(array, index):
 
 
 def _element_pointer(context, builder, array_type, array, index_type, index):
+    """Emit code for the address of an entry of an array."""
     indices = _index_types(index_type)
     parts = (
         cgutils.unpack_tuple(builder, index)
@@ -108,14 +112,18 @@ def _element_pointer(context, builder, array_type, array, index_type, index):
 
 
 def regions_pointer(builder):
-    """Return a pointer to `parallel_regions`."""
+    """Return a pointer to `parallel_regions` in the module of a builder."""
     module = builder.module
     known = module.globals.get(_REGIONS)
     return known or ir.GlobalVariable(module, _INT32, _REGIONS)
 
 
 def _unless_alone(builder, plain, atomic):
-    """Emit `plain` and `atomic` code; `plain` runs outside of parallel regions."""
+    """Emit two versions of code: `plain` runs outside of parallel regions.
+
+    Each function returns LLVM values; the result has the values of the version that
+    ran.
+    """
     alone = builder.icmp_signed("==", builder.load(regions_pointer(builder)), _INT32(0))
     forms = []
     with builder.if_else(alone) as branches:
@@ -162,6 +170,8 @@ def _applied(builder, operation, old, value):
 
 
 def _read_modify_write(name):
+    """Make an intrinsic ``(array, index, value)`` that applies an operation."""
+
     def typed(typing_context, array, index, value):
         if not _is_element(array, index) or _operation(name, array.dtype) is None:
             return None
@@ -224,6 +234,7 @@ def atomic_or(array, index, value):
 
 @intrinsic
 def _exchange_if(typing_context, array, index, expected, desired):
+    """Compare and swap: return the old value, and whether it was replaced."""
     if not _is_element(array, index):
         return None
     dtype = array.dtype
@@ -289,6 +300,7 @@ def _of_element(returns, emit):
 
 
 def _swap_in_one(builder, pointer):
+    """Emit an attempt to change 0 to 1; the result is whether it succeeded."""
     found = builder.cmpxchg(pointer, _INT32(0), _INT32(1), "acquire", "monotonic")
     return builder.extract_value(found, 1)
 
@@ -307,6 +319,8 @@ _count_on = _of_element(
 
 @intrinsic
 def _give_way(typing_context):
+    """Yield the processor to other threads."""
+
     def generate(context, builder, signature, arguments):
         type_ = ir.FunctionType(_INT32, [])
         builder.call(
@@ -319,6 +333,8 @@ def _give_way(typing_context):
 
 @intrinsic
 def _clock_ns(typing_context):
+    """Return the monotonic clock, in ns."""
+
     def generate(context, builder, signature, arguments):
         pair = cgutils.alloca_once(builder, ir.ArrayType(_INT64, 2))
         pair = builder.bitcast(pair, _BYTES)
@@ -334,9 +350,10 @@ def _clock_ns(typing_context):
 
 @_njit
 def _wait(polls, begun):
-    """Yield to other threads; return the begin of the wait in ns, 0 if unknown.
+    """Yield to other threads; return the time when the wait began, in ns, or 0.
 
-    The clock is read in one of `POLLS` calls; `polls` counts them.
+    The clock is read in one of `POLLS` calls, which `polls` counts; before the first
+    read the begin is 0. Raises TimeoutError after `LONGEST_WAIT`.
     """
     _give_way()
     if polls % POLLS != 0:
@@ -349,7 +366,10 @@ def _wait(polls, begun):
 
 @_njit
 def hold(locks, first, second):
-    """Wait until two locks, or one if they are equal, can both be taken."""
+    """Acquire two locks, or one if they are equal; wait until both are free.
+
+    A thread holds no lock while it waits, so that threads cannot block each other.
+    """
     polls, begun = 0, int64(0)
     while True:
         if _try_lock(locks, first):
@@ -370,7 +390,7 @@ def release(locks, first, second):
 
 @_njit
 def wait_for(counts, v, turn):
-    """Wait until `turn` edges of a vertex are done; acquires their writes."""
+    """Wait until `turn` edges of a vertex have run, and acquire their writes."""
     polls, begun = 0, int64(0)
     while _count_at(counts, v) != turn:
         polls += 1
@@ -379,7 +399,7 @@ def wait_for(counts, v, turn):
 
 @_njit
 def pass_on(counts, v):
-    """Add one to the edges of a vertex that are done; releases earlier writes."""
+    """Count an edge of a vertex as having run, and release its writes."""
     _count_on(counts, v)
 
 
@@ -403,6 +423,8 @@ def atomic_combine(array, index, value, combine):
 
 @intrinsic
 def _population(typing_context, word):
+    """Return the number of set bits."""
+
     def generate(context, builder, signature, arguments):
         return builder.ctpop(arguments[0])
 
@@ -411,6 +433,8 @@ def _population(typing_context, word):
 
 @intrinsic
 def _zeros_below(typing_context, word):
+    """Return the number of zero bits below the lowest set bit."""
+
     def generate(context, builder, signature, arguments):
         # The flag makes the result for zero defined: the width.
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -466,7 +490,8 @@ def count_set(words):
 def lower_bound(row, first, stop, value):
     """Return the first place of an entry >= value in ascending entries.
 
-    Successive searches are for close values: an exponential search from `first`.
+    Exponential search from `first`, which is fast if the place is near, as in
+    successive searches for ascending values.
     """
     place, step = first, 1
     while place < stop and row[place] < value:
@@ -503,7 +528,7 @@ def checked(index, bound, site, vertex, edge, record):
 
 @intrinsic
 def prefetch(typing_context, array, index):
-    """Load an entry into the caches, without waiting; it may lie behind the array."""
+    """Load an entry into the caches without waiting; it may be beyond the array."""
     if not isinstance(array, types.Array) or not isinstance(index, types.Integer):
         return None
 
@@ -522,8 +547,8 @@ def prefetch(typing_context, array, index):
 
 #: Types of a sweep's first arguments: number and bounds of its chunk.
 _BOUNDS = (types.int64,) * 3
-#: Function of a thread, as Numba's threading layers call it: addresses of arguments,
-#: counts, strides, and one pointer that all threads share.
+#: Type of the function of a thread, as Numba's threading layers call it: addresses of
+#: arguments, counts, strides, and one pointer that all threads share.
 _TURN = ir.FunctionType(
     ir.VoidType(),
     [_BYTES.as_pointer(), _INT64.as_pointer(), _INT64.as_pointer(), _BYTES],
@@ -533,11 +558,13 @@ _TURN = ir.FunctionType(
 _PARALLEL_FOR = ir.FunctionType(
     ir.VoidType(), [_BYTES, *_TURN.args, _INT64, _INT64, _INT32]
 )
-#: Fields of the record that all threads share.
+#: Fields of the record that all threads share: the next chunk, the number of chunks,
+#: their offsets, the arguments of the sweep, and code and information of an error.
 _NEXT, _COUNT, _OFFSETS, _ARGUMENTS, _CODE, _ERROR = range(6)
 
 
 def _field(builder, record, number):
+    """Return a pointer to a field of the record."""
     return builder.gep(record, [_INT32(0), _INT32(number)], inbounds=True)
 
 
@@ -596,7 +623,7 @@ def in_parallel(typing_context, sweep, chunks, arguments):
 
 
 def _borrowed(context, builder, type_, value):
-    """Return a value with borrowed arrays, which the caller keeps alive.
+    """Return arguments with arrays that own no reference; the caller keeps them alive.
 
     Otherwise threads update the reference counts of shared arrays in inner loops: label
     propagation with 8 classes took 0.24 s instead of 0.05 s on two threads (Intel
@@ -616,7 +643,7 @@ def _borrowed(context, builder, type_, value):
 
 
 def _take_chunks(context, module, record_type, swept, called):
-    """Return the function of a thread, which sweeps chunks until none is left."""
+    """Emit the function of a thread, which sweeps chunks until none is left."""
     name = module.get_unique_name("take_chunks")
     turn = ir.Function(module, _TURN, name)
     turn.linkage = "internal"
@@ -661,7 +688,7 @@ def _take_chunks(context, module, record_type, swept, called):
 
 
 def _run_on_threads(builder, turn, record, count):
-    """Call a function once on each thread; at most as many threads as chunks."""
+    """Emit code that calls a function on each thread, on no more than `count`."""
     module = builder.module
     ask = cgutils.get_or_insert_function(
         module, ir.FunctionType(_INT32, []), "get_num_threads"
@@ -678,7 +705,7 @@ def _run_on_threads(builder, turn, record, count):
     function = builder.bitcast(turn, _BYTES)
     # The arguments are in the record: pass a dummy array of stride 0.
     arrays = [addresses, counts, strides, shared, _INT64(0), _INT64(1)]
-    # Counted before any thread starts, so that their writes are atomic from the begin.
+    # Counted before any thread starts, so that all of them use atomic instructions.
     one = builder.zext(builder.icmp_signed(">", turns, _INT64(1)), _INT32)
     builder.atomic_rmw("add", regions_pointer(builder), one, "seq_cst")
     builder.call(run, [function, *arrays, threads])

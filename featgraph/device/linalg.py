@@ -19,9 +19,9 @@ the type of `work`, is added to the matrix's diagonal first; ``float32(0)`` for 
 
 `lane` is this lane's number among the `lanes` that share `work`. Lane l computes rows
 l, l + lanes, ...; any lane may fill or read an entry, because the functions synchronise
-when they begin and before they return. All loops that contain a synchronisation are
-uniform over k: every lane of the warp must call with the same k, idle groups on a work
-area of their own.
+when they begin and before they return. The number of synchronisations depends on k
+alone: every lane of the warp must call with the same k, and groups without a system
+with a work area of their own.
 
 A singular matrix gives inf or nan, never an exception. The SPD functions need a
 positive definite matrix. Cost in multiply-adds per lane: k^3 / (2 lanes) for
@@ -98,6 +98,8 @@ def make(jit, sync):
 
 
 def _make_elimination(jit, sync):
+    """Compile Gauss-Jordan elimination for a target."""
+
     @jit
     def swap_in_pivot(work, k, columns, step, lane, lanes):
         # Every lane searches: reading a column is cheaper than agreeing on its maximum.
@@ -141,6 +143,8 @@ def _make_elimination(jit, sync):
 
 
 def _make_ldlt(jit, sync):
+    """Compile the solution by L D L^T for a target."""
+
     @jit
     def solve_spd(work, k, lane, lanes):
         sync()

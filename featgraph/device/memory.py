@@ -8,16 +8,18 @@ Types are int32, int64, uint32, float32 and float64; values have the array's typ
 ``join_bit(words, v)``                                  the same, if it is not set yet
 ``set_bits(words, v, flag)``                            set bits of one word, one a lane
 ``set_bits_from(words, first, flag)``                   the same, consecutive vertices
-``put_bits(words, v, flag, others)``                    store a word, with other bits
+``put_bits(words, v, flag, others)``                    store one word: bits of lanes
+                                                        and bits of `others`
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32
-``words_a_turn(words)``                                 int32; words a warp reads a turn
-``word_of_lane(words, place, turn)``                    uint32; 0 beyond the turn
+``words_a_turn(words)``                                 int32; number of words that a
+                                                        warp reads together
+``word_of_lane(words, place, turn)``                    uint32; 0 for lanes >= `turn`
 ``bits_before(word)``                                   (int32, int32); number of bits
                                                         of lower lanes, of all lanes
 ``nth_bit(word, before, n)``                            int32; place of the n-th bit of
                                                         all lanes
-``vertex_at(first, step, bit)``                         int32; vertex of such a bit
+``vertex_at(first, step, bit)``                         int32; vertex of that bit
 ``copy_rows(flag, row, target, source)``                copy rows of flagged lanes
 ``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value
 ``_or``
@@ -57,9 +59,9 @@ def set_bits(words, v, flag):
     """Set the bits of the vertices of a warp's lanes where `flag` is set.
 
     The 32 vertices share one word. All lanes of the warp must call this; the first lane
-    whose flag is set issues one atomic operation for all. Not lane 0: its number is
-    loop-invariant, and the compiler then split the loop around the call in two, one of
-    which lane 0 ran alone.
+    whose flag is set issues one atomic operation for all. It is not lane 0, since a
+    test for lane 0 is loop-invariant: the compiler split the loop around the call in
+    two, one of which lane 0 ran alone.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits):
@@ -85,8 +87,8 @@ def set_bits_from(words, first, flag):
 def put_bits(words, v, flag, others):
     """Store a word: the bits of `others`, and those where `flag` is set.
 
-    Like `set_bits`, but a plain store: no other thread may write the word. If no flag
-    is set, the last lane stores it, so that the lane is not loop-invariant.
+    Like `set_bits`, but a plain store: no other warp may write the word. If no flag is
+    set, the last lane stores it.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits | (uint32(1) << uint32(31))):
@@ -96,9 +98,10 @@ def put_bits(words, v, flag, others):
 
 @device_function
 def copy_rows(flag, row, target, source):
-    """Copy a row for each lane of the warp whose flag is set, both of shape (N, K).
+    """Copy one row of `source` to `target` for each lane whose flag is set.
 
-    All lanes must call this, and process the entries of all rows side by side.
+    Both arrays have shape (N, K). All lanes of the warp must call this: consecutive
+    lanes copy consecutive entries of the rows.
     """
     width = uint32(source.shape[1])
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
@@ -119,8 +122,9 @@ def copy_rows(flag, row, target, source):
 def words_a_turn(words):
     """Return the number of words of a set that a warp of the grid reads together.
 
-    One if there is a warp for each word, else enough that all warps have a share, up to
-    32: most words of a small set are empty, and loading them is most of the work.
+    1 if there is a warp for each word; otherwise so many that all words are read in one
+    round of all warps, up to 32. Most words of a small set are zero, so that loading
+    them is most of the work.
     """
     warps = cuda.gridsize(1) >> 5
     return int32(max(1, min(32, (words.size + warps - 1) // warps)))
@@ -248,6 +252,7 @@ def exchange_if(array, index, expected, desired):
 
 @overload(exchange_if)
 def _choose_exchange(array, index, expected, desired):
+    """Choose the implementation: compare-and-swap takes integers only."""
     dtype = array.dtype
 
     def exchange_integers(array, index, expected, desired):

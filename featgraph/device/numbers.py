@@ -8,8 +8,9 @@ raises, they return a value (docs/model.md, S10).
 ====================================================  ================================
 ``to_int(x)``                                         int64: `x` truncated, clamped to
                                                       the range; 0 for NaN
-``add(a, b)`` ``subtract`` ``multiply``               low 64 bits: for Numba's own,
-                                                      LLVM assumes no overflow
+``add(a, b)`` ``subtract`` ``multiply``               low 64 bits of the result; LLVM
+                                                      may assume that Numba's own
+                                                      operators do not overflow
 ``negate(a)``, ``absolute(a)``                        the same
 ``floor_divide(a, b)``, ``remainder(a, b)``           ``a // b``, ``a % b``; 0 for b = 0
 ``power(a, b)``                                       ``a ** b``; truncated for b < 0
@@ -29,8 +30,10 @@ raises, they return a value (docs/model.md, S10).
 import numpy as np
 from numba import int64, uint64
 
-# The first number beyond int64, in both real types: comparisons need no conversion.
+# 2**63, the first number beyond int64, is exact in both real types, so that comparisons
+# need no conversion.
 _LIMIT = np.float32(2.0**63)
+# The range of int64, and the largest shift that keeps a bit.
 _LEAST, _MOST = -0x7FFFFFFF_FFFFFFFF - 1, 0x7FFFFFFF_FFFFFFFF
 _LAST_BIT = 63
 

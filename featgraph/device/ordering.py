@@ -1,4 +1,4 @@
-"""Orders of argmin, argmax and triangle corners, and checks of patched aggregates.
+"""Comparisons of argmin and argmax, order of triangle corners, checks of patches.
 
 `featgraph.device.warp` and `featgraph.device.cpu` compile these functions and export
 them under the same names. No function calls another, so each compiles alone.
@@ -32,11 +32,11 @@ import math
 import numpy as np
 from numba import int32, int64, uint32
 
-# (+inf, -1) for argmin and (-inf, -1) for argmax; their orders are the same number.
+# Packed (+inf, -1) for argmin and (-inf, -1) for argmax: the same number.
 PACKED_NONE_FLOAT32 = 0x7F800000_FFFFFFFF
 PACKED_NONE_INT32 = 0x7FFFFFFF_FFFFFFFF
 
-# Bits of a float but its sign; bits of the source in a packed pair.
+# Mask of all bits of a float32 but its sign; mask of the source in a packed pair.
 _MAGNITUDE = 0x7FFFFFFF
 _LOW_HALF = 0xFFFFFFFF
 
@@ -120,9 +120,10 @@ def unpack_max_int32(packed):
 
 
 def sort_triangle(low, high, third, edge, to_low, to_high):
-    """Sort a vertex by degree among the ends of an edge, low < high.
+    """Sort the corners of a triangle by degree order; return corners and edges.
 
-    `to_low` and `to_high` are the edges between it and these ends.
+    `edge` joins `low` and `high`, which are sorted; `to_low` and `to_high` join these
+    to `third`.
     """
     if third < low:
         return third, low, high, to_low, to_high, edge
@@ -134,7 +135,8 @@ def sort_triangle(low, high, third, edge, to_low, to_high):
 # -- patched aggregates
 
 
-#: Products outside this range are not divided: they may be denormal or near overflow.
+#: Range of products that may be divided by a factor to take it back. Products outside
+#: may be denormal or near overflow, and have lost bits.
 _LEAST, _MOST = np.float32(1e-30), np.float32(1e30)
 
 
@@ -142,8 +144,8 @@ def sum_holds(stored, patch, change):
     """Whether ``stored + patch`` is about as accurate as a newly computed sum.
 
     `change` is the sum of the absolute values of the differences in `patch`. It may be
-    up to 16 times the result, so a patch loses at most four bits. False for infinite
-    and NaN sums.
+    at most 16 times the result, so that cancellation loses no more than four bits.
+    False for infinite and NaN sums.
     """
     left = abs(stored + patch)
     left = left + left

@@ -1,8 +1,8 @@
-"""Lists of vertices in a compiled loop of supersteps over few vertices, on the CPU.
+"""Lists of vertices in the compiled loop over few vertices, on the CPU (0018).
 
-The parts of the loop that do not depend on the program: refreshing ``_next`` entries,
-and splitting due vertices by a priority threshold. A list is an array of vertices
-without repetition, and a count.
+The parts of the loop that do not depend on the program: `refresh` copies ``_next``
+entries, and `split` divides announced vertices into near and far ones. A list is an
+array of distinct vertices, and a count.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from numba import float64, int64, njit
 
 __all__ = ["refresh", "split"]
 
+# The functions allocate nothing, and need no reference counts of Numba (_nrt).
 _njit = njit(cache=True, error_model="numpy", _nrt=False)
 
 
@@ -35,7 +36,7 @@ def refresh(next_, current, vertices, count):  # type: ignore[no-untyped-def]
 
 @_njit
 def _is_near(keys, first, width, sign, limit):  # type: ignore[no-untyped-def]
-    """Whether any key of a vertex is within the limit; nan is not."""
+    """Whether any key of a vertex is within the limit; NaN counts as near."""
     far = 0
     for f in range(width):
         far += sign * float64(keys[first + f]) > limit
@@ -44,7 +45,10 @@ def _is_near(keys, first, width, sign, limit):  # type: ignore[no-untyped-def]
 
 @_njit
 def _compact(far, far_count, waits):  # type: ignore[no-untyped-def]
-    """Drop entries that are no longer deferred, and repeated ones."""
+    """Drop entries of `far` that no longer wait, and repeated ones; return the length.
+
+    An entry waits if its flag in `waits` is set.
+    """
     kept = 0
     for place in range(far_count):
         v = int64(far[place])
@@ -61,14 +65,15 @@ def _compact(far, far_count, waits):  # type: ignore[no-untyped-def]
 def split(  # type: ignore[no-untyped-def]
     keys, sign, delta, limit, announced, count, near, far, far_count, waits
 ):
-    """Split announced vertices into `near`, and `far` ones, which are deferred.
+    """Split announced vertices: `near` ones run next, and `far` ones wait.
 
-    If none is near, the limit moves to `delta` beyond the first deferred key. `far` has
-    room for twice all vertices, and may have stale entries; `waits` is the set of
-    deferred vertices. Return the lengths of `near` and `far`, and the limit.
+    If no vertex is near, the limit moves to `delta` beyond the first waiting key. `far`
+    has room for each vertex twice, and may have outdated entries; `waits` has a flag
+    for each waiting vertex. Return the lengths of `near` and `far`, and the limit.
     """
     width = keys.size // max(keys.shape[0], 1)
     flat = keys.reshape(keys.size)
+    # A vertex that becomes near leaves its entry in `far`, and may be added again.
     if far_count + count > far.size:
         far_count = _compact(far, far_count, waits)
     near_count = 0

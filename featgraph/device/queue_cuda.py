@@ -1,24 +1,26 @@
-"""Lists of vertices in a one-kernel loop of supersteps over few vertices, on a GPU.
+"""Lists of vertices in the one-kernel loop over few vertices on a GPU; locks (0042).
 
 These are the parts of the loop that do not depend on the program. All blocks of the
-grid run it together, and synchronize between its parts. As in `featgraph.device.warp`,
-all lanes of a warp take part in appending and finding edges.
+grid run it together, and meet at barriers between its parts (`meet`). As in
+`featgraph.device.warp`, all lanes of a warp take part in appending and finding edges.
+Barriers, locks (`hold`) and turns (`has_turn`) also serve kernels of exclusive edge
+functions.
 
 A superstep traverses the edges of its *sources*. Sources with edges are at the front of
-a list, each with the number of edges of earlier sources (`begins`); sources without
-edges are at the end of the same list. Edges are numbered across all sources: `chunks`
-has the source of every 32nd edge, so that a warp processes 32 edges across rows. Each
-of these lists has two halves: one is read while the list of the next superstep is
-written to the other. `due` has the vertices that were reached, without repetition by
-`marks`. `words` has the lengths of these lists, by the superstep modulo `TURNS`, and
-the inputs and outputs of the loop. Outside the loop, sets are bitvectors: `active` is
-the active set at its start, and `left` at its end.
+the list `sources`, each with the number of edges of the sources before it (`begins`);
+sources without edges are at the end of the same list. Edges are numbered across all
+sources: `chunks` has the source of every 32nd edge, so that a warp processes 32 edges
+across rows. Each of these lists has two halves: a superstep reads one half while it
+writes the list of the next superstep to the other. `due` has the vertices that were
+reached, each once, as `marks` has a flag for each. `words` has the lengths of these
+lists, by the superstep modulo `TURNS`, and the inputs and outputs of the loop. Outside
+the loop, sets are bitvectors: `active` is the active set at the start, and `left` the
+pending set at the end.
 
-With a priority, vertices whose key is beyond a limit are deferred: they are in one of
-two lists, `vertices`, and `waits` is the set of those still deferred. An entry may be
-stale, or occur twice. When no vertex is near, the limit moves, and the list is scanned:
-vertices that are still deferred move to the other list. `limits` has the limit, and
-related keys.
+With near and far, vertices whose key is beyond a limit wait: they are in one of the two
+lists `vertices`, and have a flag in `waits`. An entry may be outdated, or occur twice.
+When no vertex is near, the limit moves, and the list is scanned: vertices that still
+wait move to the other list. `limits` has the limit, and related keys.
 """
 
 import math
@@ -70,64 +72,75 @@ __all__ = [
     "Lists",
 ]
 
+#: Arrays of a loop, and arrays of waiting vertices: see the docstring of the module.
 Lists = namedtuple("Lists", "active left sources begins chunks due marks words")
 Far = namedtuple("Far", "vertices waits limits")
 
-# Words: supersteps that have run, and their limit; the most sources and edges of a
-# superstep; the time limit of the loop, its begin, and the end of the last superstep,
-# in ns; the superstep after which none is begun, plus 2, or 0.
+# Words: number of supersteps that have run, and its limit; most sources and edges of a
+# superstep; time limit of the loop, its start, and the end of the last superstep, in
+# ns; the last superstep that may run, plus 2, or 0 for no limit.
 DONE, LIMIT, MOST, MOST_NS, BEGUN, LAST, ENDS = range(7)
 #: Entries of 4 bytes in a sector, the unit of loads into caches.
 ENTRIES_OF_A_SECTOR = 8
-#: Word with the arrivals of blocks at barriers, on its own cache line: all poll it.
+#: Word that counts arrivals of blocks at barriers. All blocks poll it: it has a cache
+#: line of its own.
 ARRIVED = 16
-#: Copies of a count: one is read, one is filled, and one is cleared in a superstep.
+#: Copies of each count: a superstep reads one, fills one, and clears one. A power of
+#: two, so that the index is a mask.
 TURNS = 4
-# Counts: sources with edges and, in the lower bits, these edges; sources without;
-# vertices that were reached; with waiting vertices, the committed ones.
+# Counts, TURNS words each: sources with edges and, in the lower bits, their edges;
+# sources without edges; vertices that were reached; committed vertices (near and far).
 ROWS, LEAVES, DUE, PASSED = 32, 36, 40, 44
 # Number of runs of a stage between supersteps, and the superstep after the last run.
 STAGES, STAGED = 8, 9
-# Waiting vertices: the property of their keys, or -1; the lengths of both lists;
-# whether any waits; the number of those waiting when the loop ended.
+# Waiting vertices: the property of their keys, or -1; the lengths of both lists (two
+# words); whether any vertex waits; the number that waits at the end of the loop.
 KEY, FARS, SOME, WAITING = 7, 48, 50, 51
-# Limits: the largest near key, times the sign; the distance of a new limit from the
-# first key that waits, and that key; the begin of the log.
+# Entries of `limits`: the largest near key, times the sign; the sign; the distance of a
+# new limit from the first waiting key, and that key; from `LIMITS` on, the limit of
+# each superstep.
 NEAR, SIGN, DELTA, FIRST, LIMITS = 0, 1, 2, 3, 4
-#: The begin of the log: the count of committed vertices, and the time, in ns.
+#: First word of the log, and words of an entry: the number of vertices that a superstep
+#: committed, and its time, in ns.
 LOG, OF_AN_ENTRY = 52, 2
-#: The longest wait of exclusive functions before their kernel ends with an error, in
-#: ns, and the number of polls between two reads of the clock.
+#: Longest time, in ns, that exclusive functions wait before their kernel ends with an
+#: error; and number of polls between two reads of the clock.
 LONGEST_WAIT, POLLS = 60_000_000_000, 4096
-#: Chunks of a row that a lane adds to the list by itself.
+#: Most chunks of a row that a lane adds to the list by itself.
 FEW_CHUNKS = 4
-#: Bits of a word of `ROWS` that count edges. One atomic addition takes the places of
-#: rows and of their edges, so that `begins` ascend with the rows.
+#: Number of lower bits of a word of `ROWS` that count edges. One atomic addition takes
+#: places for rows and for their edges, so that `begins` ascend with the rows.
 EDGE_BITS = 40
+#: Mask of these bits.
 EDGES = (1 << EDGE_BITS) - 1
 
 
 @device_function
 def meet(lists, meets):
-    """Synchronize the grid: all threads see the writes of the others.
+    """Synchronize the grid: all threads see all earlier writes.
 
-    `meets` is the number of earlier barriers; returns the number for the next one.
+    `meets` is the number of barriers before; returns it plus one.
     """
     return meet_at(lists.words, meets, False)
 
 
 @device_function
 def meet_at(words, meets, ends):
-    """Synchronize the grid by a count of blocks in `words`, which is 0 at first.
+    """Synchronize the grid by the count of arrivals in `words`, which begins at 0.
 
-    With `ends`, return -1 if other blocks have not arrived after `LONGEST_WAIT`.
+    Returns the number of barriers so far; with `ends`, -1 if other blocks have not
+    arrived after `LONGEST_WAIT`.
     """
     return wait_for_all(words, arrive(words, meets), ends)
 
 
 @device_function
 def arrive(words, meets):
-    """Arrive at a barrier. Later writes, before `wait_for_all` ends, have no order."""
+    """Arrive at a barrier; return the number of barriers, for `wait_for_all`.
+
+    Writes between this call and the end of `wait_for_all` are not ordered by the
+    barrier.
+    """
     cuda.syncthreads()
     if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
         # Release: the barrier has ordered the writes of the whole block before it.
@@ -148,38 +161,38 @@ def wait_for_all(words, meets, ends):
                 begun = wait_begun(polls, begun)
     if ends:
         return int64(-1) if cuda.syncthreads_or(int32(begun < 0)) != 0 else meets
-    # Passes the writes that thread 0 has acquired on to its block.
+    # Thread 0 has acquired the writes of other blocks: make them visible to its block.
     cuda.syncthreads()
     return meets
 
 
 @device_function
 def ask_for(array, first, count):
-    """Prefetch some adjacent entries."""
+    """Prefetch `count` adjacent entries into the L1 cache."""
     for place in range(0, count, ENTRIES_OF_A_SECTOR):
         prefetch(array, first + place)
 
 
 @device_function
 def task_at(tasks, number):
-    """Return the range of a task; the range of the last task beyond the end."""
+    """Return the begin and the end of a task; of the last one for larger numbers."""
     number = min(number, int64(tasks.shape[0] - 2))
     return int64(tasks[number]), int64(tasks[number + 1])
 
 
 @device_function
 def ends_at(sources, targets, place):
-    """Return the ends of the edge at a place; the ends of the last one beyond it."""
+    """Return source and target of the edge at a place; of the last one beyond it."""
     place = min(place, int64(sources.shape[0] - 1))
     return sources[place], targets[place]
 
 
 @device_function
 def wait_begun(polls, begun):
-    """Return the time a wait began, in ns: 0 before the first read of the clock.
+    """Return the time when a wait began, in ns; -1 after `LONGEST_WAIT`.
 
-    Return -1 if it has lasted for `LONGEST_WAIT`. The clock is read in one of
-    `POLLS` calls; `polls` counts them, from 1 on.
+    0 before the first read of the clock, which is read in one of `POLLS` calls; `polls`
+    counts the calls, from 1 on.
     """
     if polls & int32(POLLS - 1) != 0:
         return begun
@@ -193,11 +206,11 @@ def wait_begun(polls, begun):
 def hold(locks, first, second, tries):
     """Try to acquire two locks, or one if they are equal; return whether it succeeded.
 
-    Acquires the writes of previous holders. It returns after `tries` attempts, so that
-    lanes of a warp cannot block each other.
+    Acquires the writes of previous holders, too. It gives up after `tries` attempts: a
+    lane that waited for a lock of another lane of its warp would wait forever.
     """
     for _ in range(tries):
-        # Plain loads do not delay the release of the word; atomic attempts do.
+        # Loads do not delay the holder's release of the word; atomic attempts would.
         are_free = acquire(locks, first) + acquire(locks, second) == 0
         if are_free and cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
             is_one = first == second
@@ -211,7 +224,7 @@ def hold(locks, first, second, tries):
 
 @device_function
 def release(locks, first, second):
-    """Release two locks, or one, after all writes of the lanes before a barrier."""
+    """Release two locks, or one if they are equal, after all earlier writes."""
     fence()
     cuda.atomic.exch(locks, first, int32(0))
     if first != second:
@@ -220,7 +233,7 @@ def release(locks, first, second):
 
 @device_function
 def has_turn(counts, place, turn):
-    """Return whether `turn` edges of a vertex are done; acquires their writes."""
+    """Return whether `turn` edges of a vertex have run; acquires their writes."""
     return acquire(counts, place) == turn
 
 
@@ -247,9 +260,9 @@ def sizes_of(lists, number):
 
 @device_function
 def goes_on(lists, number):
-    """Return whether superstep `number` runs, and log the end of the one before.
+    """Return whether superstep `number` runs, and log the superstep before it.
 
-    The vertices that the latter has committed are active.
+    The active vertices are those that the superstep before has committed.
     """
     rows, leaves, _ = sizes_of(lists, number)
     return goes_on_from(lists, number, int64(rows) + leaves)
@@ -257,7 +270,7 @@ def goes_on(lists, number):
 
 @device_function
 def goes_on_near(lists, far, number):
-    """Return `goes_on` with deferred vertices, and log the limit of the superstep."""
+    """Return the result of `goes_on` with near and far; log the limit, too."""
     if is_clerk():
         far.limits[uint32(LIMITS + number)] = far.limits[NEAR]
     return goes_on_from(lists, number, lists.words[PASSED + (number & (TURNS - 1))])
@@ -265,7 +278,7 @@ def goes_on_near(lists, far, number):
 
 @device_function
 def goes_on_behind(lists, number, is_staged):
-    """Return `goes_on` for a superstep whose vertices may come from a stage."""
+    """Return the result of `goes_on` for active vertices that may be from a stage."""
     rows, leaves, _ = sizes_of(lists, number)
     committed = int64(0) if is_staged else int64(rows) + leaves
     return goes_on_from(lists, number, committed)
@@ -273,9 +286,9 @@ def goes_on_behind(lists, number, is_staged):
 
 @device_function
 def is_idle(lists, number):
-    """Return whether a stage runs before superstep `number`: no vertex is active.
+    """Return whether no vertex is active, so that the stage runs before a superstep.
 
-    To be called after the last barrier of the superstep before.
+    To be called after the last barrier of the superstep before `number`.
     """
     rows, leaves, _ = sizes_of(lists, number)
     may_run = number < lists.words[LIMIT] and lists.words[ENDS] == 0
@@ -299,7 +312,7 @@ def note_stage(lists, number):
 
 @device_function
 def goes_on_from(lists, number, committed):
-    """Return whether superstep `number` runs, from the commits of the one before."""
+    """Log superstep ``number - 1`` with its commits; return whether `number` runs."""
     words = lists.words
     rows, leaves, edges = sizes_of(lists, number)
     active = int64(rows) + leaves
@@ -311,14 +324,15 @@ def goes_on_from(lists, number, committed):
             entry = LOG + OF_AN_ENTRY * (number - 1)
             words[entry], words[entry + 1] = committed, now - words[LAST]
         words[DONE], words[LAST] = number, now
-    # Other blocks may not have begun this superstep: values set here apply after it.
+    # Other blocks may read `ENDS` later, when this superstep has changed it. Its value
+    # therefore applies to the superstep after the one that sets it.
     stays = number < words[LIMIT] and (words[ENDS] == 0 or number + 1 < words[ENDS])
     return stays and active > 0 and active + edges <= words[MOST]
 
 
 @device_function
 def clear(lists, number):
-    """Empty the lists that the superstep after `number` fills or passes on."""
+    """Set the counts to 0 that the superstep after `number` will increase."""
     if is_clerk():
         turn = (number + 2) & (TURNS - 1)
         lists.words[ROWS + turn] = lists.words[LEAVES + turn] = 0
@@ -327,7 +341,7 @@ def clear(lists, number):
 
 @device_function
 def end_behind(lists, number):
-    """End the loop after superstep `number`; -1: before the first."""
+    """Let no superstep run after `number`; -1 for none at all."""
     lists.words[ENDS] = number + 2
 
 
@@ -379,7 +393,7 @@ def settles(lists, v, number):
 
 @device_function
 def append(flag, v, lists, number):
-    """Add the vertices of a warp's lanes where `flag` is set to those reached."""
+    """Append the vertices of a warp's lanes with a set `flag` to the list `due`."""
     bits = warp.group_bits(flag, 32)
     if bits != 0:  # the whole warp
         leader, first = warp.trailing_zeros(bits), int64(0)
@@ -394,9 +408,9 @@ def append(flag, v, lists, number):
 
 @device_function
 def append_row(flag, v, degree, lists, number):
-    """Add the vertices of a warp's lanes where `flag` is set to the sources.
+    """Append the vertices of a warp's lanes with a set `flag` to the list `sources`.
 
-    These are the sources of superstep `number`; `degree` is the vertex's out-degree.
+    They are sources of superstep `number`; `degree` is the out-degree of the vertex.
     """
     edges = int64(degree) if flag else int64(0)
     before = warp.sum_before(edges)
@@ -433,10 +447,11 @@ def append_row(flag, v, degree, lists, number):
 
 @device_function
 def put_chunks(row, begin, edges, lists, number):
-    """Store the rows of a warp's lanes at the chunks that begin in them; -1: no row.
+    """Store the row of each lane at all chunks whose first edge is in it; -1: no row.
 
-    A lane stores a few by itself; for longer rows, all lanes store some. Chunks beyond
-    the list are never read: a superstep with so many edges does not run.
+    A lane stores up to `FEW_CHUNKS` by itself; for longer rows, all lanes of the warp
+    store the others. Chunks beyond the list are never read, since a superstep with so
+    many edges does not run.
     """
     half = half_of(lists.chunks, number)
     chunk, last = (begin + 31) >> 5, (begin + edges - 1) >> 5
@@ -461,9 +476,9 @@ def put_chunks(row, begin, edges, lists, number):
 
 @device_function
 def edge_of(lists, chunk, rows, edges, number):
-    """Return the row of a lane's edge of a chunk, its place there, and if it exists.
+    """Return the source of a lane's edge in a chunk, its index in the row, and a flag.
 
-    Lanes beyond the last edge get the last edge.
+    The flag is False for lanes beyond the last edge, which get the last edge.
     """
     first = lists.chunks[uint32(half_of(lists.chunks, number) + chunk)]
     own = int32(first + cuda.laneid)
@@ -481,7 +496,7 @@ def edge_of(lists, chunk, rows, edges, number):
 
 @device_function
 def source_of(lists, place, rows, leaves, number):
-    """Return the source at a place: first those with edges, then those without."""
+    """Return a source by its index: those with edges come before those without."""
     place = min(place, int32(rows + leaves - 1))
     own = place if place < rows else (lists.sources.size >> 1) - 1 - (place - rows)
     return lists.sources[uint32(half_of(lists.sources, number) + own)]
@@ -489,7 +504,7 @@ def source_of(lists, place, rows, leaves, number):
 
 @device_function
 def clear_first(lists, far):
-    """Clear the first key of deferred vertices; it is recomputed if none is near."""
+    """Reset the first waiting key; a scan computes it if no vertex is near."""
     if is_clerk():
         lists.words[SOME], far.limits[FIRST] = 0, math.inf
 
@@ -504,7 +519,10 @@ def watch_far(lists, far, side, number):
 
 @device_function
 def append_far(flag, v, lists, far, side):
-    """Add the vertices of a warp's lanes where `flag` is set to the deferred list."""
+    """Append the vertices of a warp's lanes with a set `flag` to a list of far ones.
+
+    `side`, 0 or 1, is the list.
+    """
     bits = warp.group_bits(flag, 32)
     if bits != 0:  # the whole warp
         leader, first = warp.trailing_zeros(bits), int64(0)
@@ -520,9 +538,9 @@ def append_far(flag, v, lists, far, side):
 
 @device_function
 def wait(flag, near, v, lists, far, side):
-    """Defer the vertices of a warp's lanes where `flag` is set, unless they are near.
+    """Let the vertices of a warp's lanes with a set `flag` wait, unless they are near.
 
-    No other thread has the same vertex.
+    No other thread may call it for the same vertex.
     """
     joins = False
     if flag:
@@ -537,7 +555,7 @@ def wait(flag, near, v, lists, far, side):
 
 @device_function
 def count_passed(flag, lists, number):
-    """Count the vertices of a warp's lanes that the last superstep has committed."""
+    """Count the vertices of a warp's lanes with a set `flag` as committed."""
     bits = warp.group_bits(flag, 32)
     if cuda.laneid == warp.trailing_zeros(bits):
         count = int64(warp.count_bits(bits))
@@ -546,14 +564,14 @@ def count_passed(flag, lists, number):
 
 @device_function
 def wants_more(lists, side, number):
-    """Return whether no vertex is near, and some may be deferred."""
+    """Return whether no vertex is near, and the list `side` of far ones has entries."""
     rows, leaves, _ = sizes_of(lists, number)
     return rows + leaves == 0 and lists.words[FARS + side] > 0
 
 
 @device_function
 def note_first(some, first, lists, far):
-    """Update the first key of deferred vertices, over all lanes of a warp."""
+    """Lower the first waiting key to the least `first` of lanes with a set `some`."""
     bits = warp.group_bits(some, 32)
     if bits != 0:  # the whole warp
         first = warp.group_min(first, 32)
@@ -564,7 +582,7 @@ def note_first(some, first, lists, far):
 
 @device_function
 def move_limit(lists, far, side):
-    """Move the limit beyond the first deferred key, if any; begin a new list."""
+    """Move the limit beyond the first waiting key, if any; empty the list `side`."""
     if is_clerk():
         if lists.words[SOME] != 0:
             far.limits[NEAR] = far.limits[FIRST] + far.limits[DELTA]
@@ -573,13 +591,16 @@ def move_limit(lists, far, side):
 
 @device_function
 def stops_waiting(near, v, far):
-    """Return whether a deferred vertex becomes near; True for one caller only."""
+    """Return whether a waiting vertex becomes near; clears its flag in `waits`.
+
+    An atomic exchange, so that it is True for one entry of a repeated vertex only.
+    """
     return near and cuda.atomic.cas(far.waits, uint32(v), int32(1), int32(0)) == 1
 
 
 @device_function
 def leave_far(lists, far, side):
-    """Add the deferred vertices to `left`."""
+    """Add the waiting vertices to the pending set `left`, and count them."""
     count = int64(0)
     for place in range(cuda.grid(1), lists.words[FARS + side], cuda.gridsize(1)):
         v = far.vertices[uint32(side), uint32(place)]

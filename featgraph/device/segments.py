@@ -1,9 +1,10 @@
-"""Rows of edges that a warp processes side by side: the row of each edge.
+"""Segmented rows: a warp processes the edges of several short rows side by side.
 
 A warp has 32 / `width` groups of `width` lanes, and each group has the row of a vertex.
-The edges of all rows, one row after another, have places from 0; `begin` is the place
-of the first edge of a group's row. As in `featgraph.device.warp`, every lane of the
-warp takes part in every call, and `width` is a literal.
+The edges of all rows, one row after another, have *places* 0, 1, ...; `row_of` finds
+the row of a place by binary search over the lanes. `begin` is the place of the first
+edge of a group's row. As in `featgraph.device.warp`, every lane of the warp takes part
+in every call, and `width` is a literal.
 
 ======================================================  ================================
 ``places_before(count, width)``                         place of the first edge of the
@@ -47,9 +48,10 @@ def places_before(count, width):
 
 @device_function
 def row_of(begin, place, width):
-    """Return the last group whose row begins at a place or before it.
+    """Return the group whose row has the edge at a place.
 
-    Rows without edges begin where the next one does, and are skipped.
+    It is the last group whose row begins there or before: a row without edges begins
+    where the next one does, and is skipped.
     """
     row = int32(0)
     step = int32(16 // width)
@@ -69,7 +71,7 @@ def rows_with_edges(count, width):
 
 @device_function
 def first_row(bits, width):
-    """Return the group of the lowest bit; there is one."""
+    """Return the group of the lowest set bit; `bits` is not 0."""
     return int32(trailing_zeros(bits) // width)
 
 
@@ -81,9 +83,10 @@ def without_first(bits):
 
 @device_function
 def row_at(begins, first, last, place):
-    """Return the last row of a list that begins at a place or before it.
+    """Return the row of a list that has the edge at a place.
 
-    Binary search in rows `first` to `last`; all of them have edges.
+    Binary search in rows `first` to `last`, all of which have edges, for the last one
+    that begins at the place or before.
     """
     low, high = int32(first), int32(last)
     while low < high:
@@ -97,7 +100,7 @@ def row_at(begins, first, last, place):
 
 @device_function
 def of_row(x, row, width):
-    """Return the value of the lane with the same features in the group of a row."""
+    """Return the x of the group `row`, from its lane with the same features."""
     own = uint32(cuda.laneid) & uint32(width - 1)
     return cuda.shfl_sync(FULL_WARP, x, int32(uint32(row) * uint32(width) + own))
 

@@ -1,8 +1,8 @@
 """Sums of outer products on the CPU, held in vector registers.
 
-A tile is 4 rows by one vector of 64 bytes. It stays in registers while all products of
-a batch are added to it, so that there is one load for four multiply-adds. LLVM splits
-the vectors to the machine's width.
+A tile has 4 rows of one vector (64 bytes) each. It stays in registers while the
+products of all rows of a batch are added to it, so that each loaded vector serves four
+multiply-adds. LLVM splits vectors to the machine's width.
 
 ======================================================  ================================
 ``padded(k, itemsize)``                                 k, rounded up to whole vectors
@@ -33,13 +33,15 @@ from numba.np import arrayobj
 
 #: Bytes of a vector: an AVX-512 register, and a cache line.
 VECTOR_BYTES = 64
-#: Rows of a tile: 4 x 64 bytes fill 8 of AVX2's 16 registers, and 4 of AVX-512's 32.
+#: Number of rows of a tile: 4 x 64 bytes fill 8 of AVX2's 16 registers, and 4 of
+#: AVX-512's 32.
 ROWS = 4
 
 _njit = njit(cache=True, error_model="numpy")
 
 
 def _is_rows(array):
+    """Whether a Numba type is that of a matrix of real numbers."""
     return (
         isinstance(array, types.Array)
         and array.ndim == 2
@@ -114,6 +116,7 @@ def _add_tile(typing_context, matrix, left, right, count, row, column):
             for t, a in zip(signature.args[:3], arguments[:3], strict=True)
         )
         count_, row_, column_ = arguments[3:]
+        # Sums are in stack slots, which LLVM promotes to registers.
         held, places = [], []
         for r in range(ROWS):
             below = builder.add(row_, ir.Constant(row_.type, r))
@@ -137,6 +140,8 @@ def _add_tile(typing_context, matrix, left, right, count, row, column):
 
 
 def _make_row_operation(adds, doc):
+    """Make `add_row`, or `scale_row` without `adds`."""
+
     @intrinsic
     def operate(typing_context, matrix, target, source, factor, first, stop):
         if not _is_rows(matrix):
@@ -175,12 +180,12 @@ scale_row = _make_row_operation(
 
 @intrinsic
 def eliminate(typing_context, work, first, right, panel, column):
-    """Eliminate the rows of a factorised block from one another, at one vector.
+    """Eliminate the rows of a factorised block from one another, in one column vector.
 
     The block has as many rows as a vector has elements, from `first` on, and row
-    `right`. ``work[panel + i, first + j]`` is, for j > i, the factor by which row i is
-    added to row j and, for j = i, minus the inverse of the pivot. The products of rows
-    and factors are stored in `panel`.
+    `right`. For j > i, ``work[panel + i, first + j]`` is the factor by which row i is
+    added to row j; for j = i, it is minus the inverse of the pivot. The scaled rows are
+    stored in the rows from `panel` on.
     """
     if not _is_rows(work):
         return None
@@ -220,7 +225,7 @@ def eliminate(typing_context, work, first, right, panel, column):
 
 @_njit
 def zeros(rows, columns, like):
-    """Return zeros of the type of `like` that begin with a cache line.
+    """Return an array of zeros of the type of `like`, aligned to a cache line.
 
     Vectors that straddle two cache lines load at half the rate.
     """
@@ -248,8 +253,8 @@ def add_products(matrix, left, right, count, symmetric):
 def subtract_panel(work, k, first, panel):
     """Subtract the products of a panel's rows from the upper triangle after `first`.
 
-    With n elements of a vector, ``work[panel : panel + n]`` has the negative multiples,
-    and ``work[first - n : first]`` the rows.
+    If a vector has n elements, ``work[first - n : first]`` are the rows of the panel,
+    and ``work[panel : panel + n]`` their negative multiples, the left factors.
     """
     size = VECTOR_BYTES // work.itemsize
     left, right = work[panel:], work[first - size :]

@@ -1,8 +1,8 @@
 """Vectors of adjacent features on the CPU, as values of generated code.
 
-LLVM vectorizes loops over features only if it can prove that arrays do not overlap, and
-unrolls loops of 32 and fewer iterations before that. Code written with vectors stays
-vectorized, and sums over edges stay in registers.
+LLVM vectorizes a loop over features only if it can prove that arrays do not overlap,
+and has unrolled loops of up to 32 iterations before it tries. Code written with vectors
+is vectorized in any case, and sums over edges stay in registers.
 
 ========================================================  ==============================
 ``load_N(array, index)``                                  N elements from `index` on
@@ -12,7 +12,7 @@ vectorized, and sums over edges stay in registers.
                                                           a number
 ``absolute(a)``, ``is_finite(a)``, ``negated(mask)``      each element
 ``both(a, b)``, ``either(a, b)``                          each element of two masks
-``where(mask, a, b)``                                     each element of one of two
+``where(mask, a, b)``                                     each element of `a` or `b`
 ``total(a)``, ``any_of(mask)``, ``all_of(mask)``          over the elements
 ``multiply(matrix, rows, source, target, k)``             ``rows[target] = matrix @
                                                           rows[source]``
@@ -33,8 +33,8 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np import arrayobj
 
-#: Elements of a vector. 16 float32 fill an AVX-512 register; LLVM splits them for
-#: other machines.
+#: Numbers of elements of a vector. 16 float32 fill an AVX-512 register; LLVM splits
+#: them for other machines.
 SIZES = (16, 8, 4, 2, 1)
 
 # Never nnan or ninf: inf and nan must stay testable.
@@ -43,7 +43,7 @@ _njit = njit(cache=True, error_model="numpy", fastmath=set(_FAST))
 
 
 class Vector(types.Type):
-    """`size` elements of float32, float64 or, as a mask, bool."""
+    """Numba type of a vector: `size` elements of float32, float64 or bool (a mask)."""
 
     def __init__(self, dtype, size):
         self.dtype, self.size = dtype, size
@@ -57,6 +57,8 @@ class Vector(types.Type):
 
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
+    """The LLVM type of a `Vector`: elements of a mask have one bit."""
+
     def __init__(self, manager, type_):
         bits = ir.IntType(1)
         elements = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
@@ -73,6 +75,7 @@ def _is_mask(type_):
 
 
 def _spread(builder, value, size):
+    """Emit a vector of `size` times a value."""
     vector = ir.VectorType(value.type, size)
     nothing, index = ir.Constant(vector, ir.Undefined), ir.IntType(32)
     one = builder.insert_element(nothing, value, ir.Constant(index, 0))
@@ -89,7 +92,10 @@ def _as_vector(context, builder, value, type_, wanted):
 
 
 def _joined(arguments):
-    """Return the type of the vectors among the arguments, None if they differ."""
+    """Return the vector type of a mix of vectors and numbers.
+
+    None if there is no vector of reals, or vectors differ.
+    """
     vectors = {a for a in arguments if _is_real(a)}
     others = [a for a in arguments if not _is_real(a)]
     if len(vectors) != 1 or not all(isinstance(a, types.Number) for a in others):
@@ -98,7 +104,10 @@ def _joined(arguments):
 
 
 def _define(function, emit, compares):
-    """Define a Python operator on vectors."""
+    """Define a Python operator on vectors, or on a vector and a number.
+
+    `emit` makes the LLVM instruction; with `compares`, the result is a mask.
+    """
 
     class Operator(AbstractTemplate):
         def generic(self, arguments, keywords):
@@ -134,6 +143,7 @@ for _names, _emitted in (
 
 
 def _comparison(symbol):
+    """Return the emitter of a comparison; with NaN, only ``!=`` is true."""
     ordered = symbol != "!="
 
     def emit(builder, a, b):
@@ -151,6 +161,8 @@ for _name, _symbol in (
 
 @infer_global(operator.neg)
 class _Negative(AbstractTemplate):
+    """The type of ``-a``: that of the vector `a`."""
+
     def generic(self, arguments, keywords):
         if len(arguments) == 1 and _is_real(arguments[0]):
             return signature(arguments[0], arguments[0])
@@ -179,6 +191,7 @@ def _address(context, builder, array_type, array, index_type, index, vector):
 
 
 def _holds(array, index):
+    """Whether Numba types are those of an array of reals and of an index into it."""
     count = len(index) if isinstance(index, types.BaseTuple) else 1
     return (
         isinstance(array, types.Array)
@@ -188,6 +201,8 @@ def _holds(array, index):
 
 
 def _make_load(size):
+    """Make the intrinsic `load_N` of a size."""
+
     @intrinsic
     def load(typing_context, array, index):
         if not _holds(array, index):
@@ -208,6 +223,8 @@ def _make_load(size):
 
 
 def _make_store(size):
+    """Make the intrinsic `store_N` of a size."""
+
     @intrinsic
     def store(typing_context, array, index, vector):
         if not _holds(array, index) or vector != Vector(array.dtype, size):
@@ -227,6 +244,8 @@ def _make_store(size):
 
 
 def _make_spread(size):
+    """Make the intrinsic `spread_N` of a size."""
+
     @intrinsic
     def spread(typing_context, number):
         if not isinstance(number, types.Float):
@@ -302,6 +321,8 @@ def total(typing_context, a):
 
 
 def _make_vote(name, doc):
+    """Make an intrinsic that reduces a mask to a bool, by LLVM's reduction `name`."""
+
     @intrinsic
     def vote(typing_context, mask):
         if not _is_mask(mask):
@@ -317,11 +338,13 @@ def _make_vote(name, doc):
     return vote
 
 
-any_of = _make_vote("vector.reduce.or", "Tell whether an element is true.")
-all_of = _make_vote("vector.reduce.and", "Tell whether all elements are true.")
+any_of = _make_vote("vector.reduce.or", "Return whether any element is true.")
+all_of = _make_vote("vector.reduce.and", "Return whether all elements are true.")
 
 
 def _make_logic(emit):
+    """Make an intrinsic that combines two masks."""
+
     @intrinsic
     def logic(typing_context, a, b):
         if not _is_mask(a) or a != b:
@@ -341,7 +364,7 @@ either = _make_logic(ir.IRBuilder.or_)
 
 @intrinsic
 def negated(typing_context, mask):
-    """Return the elements with the opposite sign."""
+    """Return the mask with each element negated."""
     if not _is_mask(mask):
         return None
 
@@ -372,7 +395,8 @@ def where(typing_context, mask, a, b):
 def multiply(matrix, rows, source, target, k):
     """Store ``matrix @ rows[source]`` in ``rows[target]``.
 
-    Four rows of the matrix are processed at once: the additions of one sum are serial.
+    Four rows of the matrix are processed at once, since the additions of one sum depend
+    on one another.
     """
     zero, whole, row = rows.dtype.type(0), k // 16 * 16, 0
     while row + 4 <= k:

@@ -1,10 +1,10 @@
 """Device functions of one warp: sums, votes and shuffles over groups of lanes.
 
-A warp holds 32 / `width` groups of `width` lanes each (a power of two from 1 to 32),
-aligned. *Every lane of the warp takes part in every collective*: a caller without work
-clamps its vertex and passes the identity, it never exits or branches around the call.
+A warp has 32 / `width` aligned groups of `width` lanes each (a power of two from 1 to
+32). *Every lane of the warp takes part in every collective*: a lane without work clamps
+its vertex and passes the identity, and never exits or branches around the call.
 `width`, `lanes` and `group` should be literals at the call: the functions are inlined,
-so loops over them unroll. Values are int32, int64, float32 or float64 unless noted
+so that loops over them unroll. Values are int32, int64, float32 or float64 unless noted
 otherwise, and flags are bools; every lane of a group gets the same result, bitwise.
 ``max`` and ``min`` of floats ignore NaN.
 
@@ -17,10 +17,11 @@ Within a group of lanes (features of one vertex or edge)
 ``group_argmax(x, index, width)``, ``group_argmin``     (x, index); smallest index on
                                                         ties, NaN only if all are NaN
 ``broadcast(x, source_lane, width)``                    x of lane source_lane % width
-``sum_before(x)``                                       like x; of lower lanes
+``sum_before(x)``                                       like x; over lower lanes
 ======================================================  ================================
 
-Across the `lanes / width` groups that share a vertex (lanes of edges), lane by lane
+Across the `lanes / width` groups that share a vertex (each takes other edges): the
+lanes with the same features are combined
 
 ======================================================  ================================
 ``edge_lane_sum(x, width, lanes)`` ``_product``          like x
@@ -33,12 +34,13 @@ Across the `lanes / width` groups that share a vertex (lanes of edges), lane by 
 ``edge_lane_argmax``                                    none comes with the identity
 ======================================================  ================================
 
-Within part of a group: `lane` is the lane within its vertex's `lanes` lanes, members
-are the `group` lanes of the same ``lane // group`` (`group` need not be a power of two;
-lanes past the last whole group are padding and get garbage)
+Within a segment of the lanes of a vertex: `lane` is the index of this lane among the
+`lanes` of its vertex, and a segment has the `group` lanes of the same ``lane // group``
+(`group` need not be a power of two; lanes past the last whole segment are padding, and
+their results are undefined)
 
 ======================================================  ================================
-``segment_sum(x, lane, group, lanes)`` ``_max``         like x; members added in order
+``segment_sum(x, lane, group, lanes)`` ``_max``         like x; lanes in ascending order
 ``_min``
 ``segment_any(flag, lane, group, lanes)``,              bool
 ``segment_all``
@@ -52,10 +54,10 @@ lanes past the last whole group are padding and get garbage)
                                                         16 bytes; `column` is a multiple
                                                         of `count`; a matrix counts as
                                                         one row of all its entries
-``anew(index)``                                         `index`, as an unknown value for
+``anew(index)``                                         `index`, as a value unknown to
                                                         the compiler, which then does
-                                                        not keep what is loaded there in
-                                                        registers over a loop
+                                                        not keep values loaded there in
+                                                        registers across a loop
 ``store_row(array, row, column, width, count,           the same for stores
 values)``
 ``select(test, a, b)``                                  a if test else b, of one type.
@@ -168,7 +170,7 @@ def sync():
 
 
 def _butterfly(pair):
-    """Make a function that combines the same lane of all groups, by a butterfly."""
+    """Make a function that combines the lanes of the same index in all groups."""
 
     @device_function
     def edge_lanes(x, width, lanes):
@@ -182,7 +184,7 @@ def _butterfly(pair):
 
 
 def _butterfly_of_keys(wins):
-    """Make a function that finds the best key of these lanes, and its source."""
+    """Make the same for argmin or argmax: the best key, and its source."""
 
     @device_function
     def edge_lanes(key, source, width, lanes):
@@ -208,13 +210,17 @@ edge_lane_argmin = _butterfly_of_keys(wins_min)
 edge_lane_argmax = _butterfly_of_keys(wins_max)
 
 
-# Four values at a time. In the first two steps a lane sends half of its values to its
-# partner, until it has one; at the end it fetches the other three results.
+# Four results at a time take fewer shuffles than four butterflies. In each of the first
+# two steps, a lane sends half of its values to its partner and keeps the other half,
+# until it has one; at the end it fetches the other three results.
 
 
 @device_function
 def _give(keeps_first, first, second, offset):
-    """Return the value that a lane keeps, and its partner's value for the same sum."""
+    """Exchange one of two values with the partner lane.
+
+    Returns the value that this lane keeps, and the partner's value for the same sum.
+    """
     kept = first if keeps_first else second
     given = second if keeps_first else first
     return kept, cuda.shfl_xor_sync(FULL_WARP, given, offset)
@@ -222,7 +228,7 @@ def _give(keeps_first, first, second, offset):
 
 @device_function
 def _collect(x, width):
-    """Return the four values, from the lanes among which `_give` distributed them."""
+    """Return the four results from the lanes between which `_give` has divided them."""
     own = uint32(cuda.laneid)
     first = int32(own - (own & uint32(3 * width)))
     return (
@@ -234,7 +240,7 @@ def _collect(x, width):
 
 
 def _by_fours(pair, edge_lanes):
-    """Make a function that combines four values of the same lane of all groups."""
+    """Make a function that combines four values at once, like `_butterfly`."""
 
     @device_function
     def edge_lanes_4(a, b, c, d, width, lanes):
@@ -282,6 +288,7 @@ def sum_before(x):
 
 @device_function
 def _takes_place(is_better, other, other_index, x, index):
+    """Return whether a pair (value, index) replaces another one."""
     # NaN loses against numbers. Equal values, and two NaNs, are ordered by index.
     if x != x:
         return other == other or other_index < index
@@ -313,6 +320,7 @@ group_argmin = _best_of_group(operator.lt)
 
 @device_function
 def _first_lane(width):
+    """Return the first lane of this lane's group."""
     return uint32(cuda.laneid) & uint32(32 - width)
 
 
@@ -337,7 +345,7 @@ def group_all(flag, width):
 
 @device_function
 def edge_lane_any(flag, width, lanes):
-    """Return whether the flag is set in the same lane of any group of a lanes."""
+    """Return whether the flag is set in any lane with this lane's features."""
     # One bit in every `width`: 0x01010101 for groups of eight lanes.
     first_lanes = uint32(FULL_WARP // ((int64(1) << int64(width)) - int64(1)))
     own = uint32(cuda.laneid) & uint32(width - 1)
@@ -346,7 +354,7 @@ def edge_lane_any(flag, width, lanes):
 
 @device_function
 def edge_lane_all(flag, width, lanes):
-    """Return whether the flag is set in the same lane of every group of a lanes."""
+    """Return whether the flag is set in all lanes with this lane's features."""
     return not edge_lane_any(not flag, width, lanes)
 
 
@@ -360,7 +368,7 @@ def broadcast(x, source_lane, width):
 
 @device_function
 def append(flag, value, row, count):
-    """Append the values of lanes where `flag` is set to a list of ``count[0]``."""
+    """Append the values of lanes with a set `flag` to `row`, of length ``count[0]``."""
     bits = group_bits(flag, 32)
     if bits != 0:  # the whole warp
         leader, first = trailing_zeros(bits), int32(0)
@@ -374,6 +382,7 @@ def append(flag, value, row, count):
 
 @device_function
 def _member(lane, first, i, lanes):
+    """Return the lane of the warp that is number `i` of a segment from `first` on."""
     # Padding lanes may pass members past the end: they read the last lane, since a
     # shuffle needs an existing source lane.
     return int32(cuda.laneid) - int32(lane) + min(int32(first + i), int32(lanes - 1))
@@ -421,6 +430,7 @@ segment_argmin = _best_of_segment(operator.lt)
 
 @device_function
 def _segment_bits(flag, lane, group):
+    """Return the flags of a segment, bit i from its lane i."""
     start = uint32(cuda.laneid) - uint32(lane) % uint32(group)
     bits = uint32(cuda.ballot_sync(FULL_WARP, flag)) >> uint32(start)
     return uint32(bits & (uint32(FULL_WARP) >> uint32(32 - group)))

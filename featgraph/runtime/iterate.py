@@ -1,7 +1,10 @@
 """`iterate`: supersteps until nothing is active, or a limit is reached.
 
-The run is made of `RunOptions`; `LoopOrder` has its state and the loops that can run
-its supersteps, of which the first that accepts runs the next ones.
+`iterate` checks its arguments and stores them as `RunOptions`. `make_run_state` makes a
+`RunState` of them: a `FoldmapRun` and pending vertices for each foldmap. `_run` then
+offers the next supersteps to the loops of `LoopOrder`, one after the other: the loop
+over few vertices, the replay of recorded supersteps, and the loop on the host, which
+can run every superstep.
 """
 
 from __future__ import annotations
@@ -129,14 +132,14 @@ def iterate(
         ``callback(run, state)`` after each superstep; returning True ends the run.
     then : callable or FoldMap, optional
         ``then(run, state)`` whenever nothing is due. It may write to the State, or run
-        other foldmaps on it, and returns the vertices to continue with, as `active`: no
-        others are due, whatever it has written. None, or no vertex, ends the run as
-        converged. It is not called once the limit has been reached; the run has not
-        converged then. If it writes and raises an error, every vertex is due in a later
-        call. A foldmap runs over all vertices, on the run's target, and the run
-        continues with the vertices that it commits; results of its reduces stay in
-        place. Compiled loops run it themselves if it consists of reduces and vertex
-        functions.
+        other foldmaps on it. It returns the vertices to continue with, as for `active`;
+        no others are due, even if it has written to the State. None, or no vertex, ends
+        the run as converged. It is not called once the limit has been reached; the run
+        has not converged then. If it writes and raises an error, every vertex is due in
+        a later call. A foldmap given here runs over all vertices, on the run's target,
+        and the run continues with the vertices that it commits; results of its reduces
+        stay on the device. Compiled loops run it themselves if it consists of reduces
+        and vertex functions.
     record_active : bool, optional
         Keep the vertices that each superstep committed.
     due : sequence of ActiveSet, optional
@@ -185,9 +188,9 @@ def iterate(
     ------
     UserFunctionError, StateError, PlanError
         If functions, state and options do not fit together; the State is unchanged
-        then. PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
+        then. PlanError also for ``change_driven=False``, ``asynchronous=True`` and
         ``near_far=`` if they could change the result, and for ``repartition=`` if ranks
-        must keep their vertices. StateError, too, for checkpoints of another run.
+        must keep their vertices. StateError also for checkpoints of another run.
 
     Warns
     -----
@@ -254,7 +257,10 @@ def iterate(
 
 
 def _session(call: Call, settings: RunOptions, checked: dict[str, Any]) -> Session:
-    """Return the checkpoints of a run, which may determine its active vertices."""
+    """Return the checkpoints of a run.
+
+    If they resume an earlier run, the option `active` is dropped.
+    """
     identity = {name: checked[name] for name in _IDENTITY} | {"until": settings.test}
     is_seen = any(function is not None for function in settings.calls)
     options = settings.options | identity
@@ -267,14 +273,14 @@ def _session(call: Call, settings: RunOptions, checked: dict[str, Any]) -> Sessi
 def _stage(
     then: Any, target: str
 ) -> tuple[FoldMap | None, Callable[[Run, State], Any] | None]:
-    """Return the foldmap given as ``then=``, and a function that runs it."""
+    """Return ``then=`` as a foldmap, or None, and as a function."""
     if not isinstance(then, FoldMap):
         return None, then
     return then, lambda run, state: then(state, target=target)
 
 
 def _of_graph(state: State, device: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run on a graph that changes, or on several ranks."""
+    """Return fields of `Run` that exist only for dynamic and distributed graphs."""
     if state.graph.ranks is None:
         is_counted = state.graph.changing and device == "cpu"
         return {"evaluated": 0} if is_counted else {}
@@ -292,7 +298,7 @@ def _warn_of_limit(run: Run) -> None:
 
 
 def _limit(settings: dict[str, Any]) -> int:
-    """Return the most supersteps."""
+    """Return the largest number of supersteps of a run."""
     for name in ("supersteps", "max_supersteps"):
         if settings[name] is not None:
             return int(settings[name])
@@ -300,6 +306,7 @@ def _limit(settings: dict[str, Any]) -> int:
 
 
 def _checked_foldmaps(steps: Any) -> list[FoldMap]:
+    """Return the foldmaps of a run as a list; StateError if they are none."""
     given: Any = steps if isinstance(steps, list | tuple) else [steps]
     foldmaps: list[FoldMap] = list(given)
     if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
@@ -320,14 +327,17 @@ def _run(
     calls: tuple[Callable[..., Any] | None, ...],
     session: Session | None,
 ) -> None:
-    """Run supersteps until nothing is due, or a function of the user ends the run."""
+    """Run supersteps until nothing is due, the limit, or an end by the user.
+
+    `calls` are ``until=``, ``callback=`` and ``then=``.
+    """
     until, callback, then = calls
     state, ends = order.run_state.state, False
     with rare_collections() if order.run_state.is_shared else nullcontext():
         while run.supersteps < max_supersteps and not run.converged:
             order.follow(run)
             before, run_state = run.supersteps, order.run_state
-            for loop in order.loops:
+            for loop in order.loops:  # None: the next loop must run the superstep
                 ran = loop.run(run, max_supersteps - before)
                 if ran is not None:
                     break
@@ -350,7 +360,7 @@ def _run(
                 session.look(run, run_state)
             if order.moves is not None and not run.converged:
                 order.move(order.moves, run)
-        else:
+        else:  # no break: the run has converged, or reached its limit, or both
             order.follow(run)
             run.converged = run.converged or (
                 then is None and not order.run_state.has_work()
@@ -366,7 +376,9 @@ def _run(
 
 
 class LoopOrder:
-    """The state of a run and its loops, which are made again after a move of vertices.
+    """The state of a run, and the loops that can run its supersteps.
+
+    Both are made again after a repartition, and after a batch has changed the graph.
 
     Parameters
     ----------
@@ -385,7 +397,7 @@ class LoopOrder:
     loops : sequence of SuperstepLoop
         The loops that can run supersteps, in the order in which they are tried.
     refused : dict of str to str
-        Reasons why the other loops cannot.
+        Name of another loop -> reason why it cannot run this run.
     moves : Moves or None
 
     Raises
@@ -407,6 +419,7 @@ class LoopOrder:
         self._begin(run_state, watched)
 
     def _begin(self, run_state: RunState, watched: Watched) -> None:
+        """Make the loops of a run state."""
         if self._most > len(run_state.runs):  # the test may read all edges
             commit_in_place(run_state.runs)
         if self.moves is not None:
@@ -428,7 +441,11 @@ class LoopOrder:
         go_on(self._renew(before))
 
     def follow(self, run: Run) -> None:
-        """Add vertices made due by batches of the graph, by puts and by ``due=``."""
+        """Add vertices that are due because of graph updates, `State.put` or ``due=``.
+
+        Called before supersteps. If graph or entries have changed, the run state is
+        made anew from the pending vertices.
+        """
         before = self.run_state
         if before.recorded is not None or before.played is not None:
             before.follow(run)
@@ -441,7 +458,10 @@ class LoopOrder:
         run_state.turn = before.turn
 
     def _renew(self, before: RunState) -> RunState:
-        """Make the run state again; watched results and recorded sets are kept."""
+        """Make a new run state that continues `before`, and its loops.
+
+        Watched results, recorded sets and the step of the threshold are taken over.
+        """
         self._begin(*make_run_state(replace(self._settings, active=None)))
         run_state = self.run_state
         run_state.watching, run_state.wants_host = before.watching, before.wants_host
@@ -456,7 +476,7 @@ class LoopOrder:
         return left_over(self.run_state)
 
     def note_sent(self, run: Run) -> None:
-        """Record the bytes that this rank has sent; once for each run state."""
+        """Add the bytes that this rank has sent during a run state to the record."""
         for kind, sent in self.run_state.exchange.sent_bytes.items():
             more = sent - self._sent.get(kind, 0)
             if more.any():
@@ -472,7 +492,7 @@ class LoopOrder:
             self.moves.end(run)
 
 
-#: In the order in which they are tried: the last one can run every superstep.
+#: Loops in the order in which they are tried; the last one can run every superstep.
 LOOPS: tuple[type[SuperstepLoop], ...] = (WorklistLoop, ReplayLoop, HostLoop)
 
 
@@ -486,8 +506,8 @@ class RunOptions:
         The vertices to begin with; None for those left by an earlier call.
     calls : tuple
         The functions ``until=``, ``callback=`` and ``then=``; None if not given.
-    log : object
-        The result whose largest entry is logged; None for none.
+    log : str or None
+        The option ``watch=``: the result the largest entry of which is logged.
     test : StoppingTest or None
         Ends the run when it is met.
     stage : FoldMap or None
@@ -497,7 +517,8 @@ class RunOptions:
     due : sequence of ActiveSet or None
         The due vertices of each superstep; None for the announced ones.
     is_apart : bool
-        Whether no function and no checkpoint reads the record before its end.
+        Whether no function of the user and no checkpoint reads the record of the run
+        before its end.
     """
 
     foldmaps: list[FoldMap]
@@ -527,7 +548,7 @@ class RunOptions:
 
 
 def make_run_state(settings: RunOptions) -> tuple[RunState, Watched]:
-    """Return the state of a run, and the properties that loops have to support.
+    """Return the state of a run, and the requirements on its loops.
 
     Raises
     ------
@@ -581,7 +602,7 @@ def make_run_state(settings: RunOptions) -> tuple[RunState, Watched]:
 
 
 def _played(settings: RunOptions, run_state: RunState) -> PlayedSets:
-    """Return the sets of ``due=``, and make nothing else due."""
+    """Return the sets of ``due=``, and make the pending set of the run empty."""
     [step, *_] = steps = run_state.runs
     others = {
         "active": settings.active is not None, "record_active": settings.records,
@@ -601,7 +622,7 @@ def _played(settings: RunOptions, run_state: RunState) -> PlayedSets:
 def _make_waiting(
     settings: RunOptions, steps: list[FoldmapRun], watched: Watched
 ) -> Waiting | None:
-    """Return the split of near and far vertices, if any are to wait."""
+    """Return the splitter of near and far vertices; None if no vertices wait."""
     near_far = settings.near_far
     if near_far is None:
         return None
@@ -620,7 +641,7 @@ def _make_waiting(
 def make_loops(
     run_state: RunState, watched: Watched
 ) -> tuple[list[SuperstepLoop], dict[str, str]]:
-    """Return the loops that can run supersteps, and the reasons against the others."""
+    """Return the loops that can run supersteps, and why the others cannot, by name."""
     plans = [step.plan for step in run_state.runs]
     refused = {loop.name: loop.refuses(plans, watched) for loop in LOOPS}
     loops = [loop(run_state) for loop in LOOPS if not refused[loop.name]]

@@ -1,10 +1,11 @@
-"""Kernels of later first calls, compiled ahead: ``featgraph warm`` stores them.
+"""Compilation of kernels ahead of the first call: ``featgraph warm`` stores them.
 
-Algorithms run on small graphs on the CPU, within `storing`. There, size thresholds are
-zero, so that runs also use the loops and directions of large graphs, and further
-directions are compiled besides. For a GPU, which need not be present, each foldmap that
-runs is folded for all traits of graphs that its text depends on, and compiled for the
-types of its arguments. `compile_own_kernels` compiles kernels that all programs share.
+The command runs algorithms on small graphs on the CPU, within `storing`. There, size
+thresholds are zero, so that runs also use the loops and directions of large graphs, and
+directions that a run does not use are compiled, too. For a GPU, which need not be
+present, each foldmap that runs is folded for all traits of graphs that its text depends
+on, and compiled for the types of its arguments. `compile_own_kernels` compiles the
+kernels that all programs share.
 """
 
 from __future__ import annotations
@@ -36,24 +37,25 @@ from featgraph.runtime.superstep.superstep import Superstep
 __all__ = ["Count", "checked_cc", "compile_own_kernels", "storing"]
 
 ComputeCapability = tuple[int, int]
-#: (module, threshold, value): thresholds that would run small graphs in other ways than
-#: large ones. Chunks have so few edges that graphs of some hundreds are cut.
+#: (module, name of a threshold, value) with which small graphs run as large ones do.
+#: With so small a chunk, graphs of some hundred edges are cut into several.
 _AS_LARGE = [
     (foldmap_run, "FEWEST_CONTRIBUTIONS", 0), (foldmap_run, "FEWEST_A_VERTEX", 0),
     (worklist, "SMALLEST_GRAPH", 0), (edges, "FEW", 0),
     (cpu_sweeps, "SMALLEST_CHUNK", 64), (host_arrays, "SMALLEST_CHUNK", 64),
 ]  # fmt: skip
-#: Traits on which texts for a GPU depend: see `GraphTraits`.
+#: Values of the traits that generated CUDA text depends on, see `GraphTraits`:
+#: `typical_degree`, and `rows_of_longest`.
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 _ROWS = (16, 32, 64, 128, 256, MANY_ROWS)
-#: Whether some rows are long, are those of hubs, and are that of a giant.
+#: `long_rows`, `has_hubs` and `has_giant`; each includes the ones before it.
 _LENGTHS = (
     (False, False, False), (True, False, False), (True, True, False), (True, True, True)
 )  # fmt: skip
 
 
 class Count(logging.Handler):
-    """Counts kernels that were compiled, and those that were found in the store.
+    """A log handler that counts compiled kernels, and kernels loaded from the cache.
 
     Attributes
     ----------
@@ -65,7 +67,7 @@ class Count(logging.Handler):
         self.compiled = self.loaded = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count a message of `Compilation`."""
+        """Count a log message: INFO for a compiled kernel, DEBUG for a loaded one."""
         self.compiled += record.levelno == logging.INFO
         self.loaded += record.levelno == logging.DEBUG
 
@@ -74,16 +76,17 @@ class Count(logging.Handler):
 def storing(
     cc: ComputeCapability | None = None, *, as_large: bool = False
 ) -> Iterator[Count]:
-    """Have runs on the CPU compile and store kernels of first calls on other graphs.
+    """Within the block, compile and store more kernels than runs on the CPU need.
 
-    Not thread-safe: settings of the whole process change within the block.
+    These are the kernels of first calls on other graphs. Not thread-safe: settings of
+    the whole process change within the block.
 
     Parameters
     ----------
     cc : (int, int), optional
         The GPU to compile for, besides the CPU; None for the CPU alone.
     as_large : bool, optional
-        Run small graphs in the ways of large ones.
+        Run small graphs with the loops, directions and chunks of large ones.
 
     Yields
     ------
@@ -120,7 +123,10 @@ def _compile_for_cpu(
     incremental: Changes | None,
     superstep: Superstep,
 ) -> None:
-    """Compile the other direction of a foldmap, and single supersteps of a loop."""
+    """Compile the kernels of a foldmap that the run itself may not use.
+
+    These are the pushing kernel, and single supersteps where a loop runs all.
+    """
     device, kernel = superstep.device, superstep.kernel
     if options.get("direction") == "push" or kernel.kernel_source.queue is not None:
         functions = functions_of(superstep, superstep.frontier_forms(None, None))
@@ -132,7 +138,7 @@ def _compile_for_cpu(
 
 
 class _ForGpu:
-    """Compiles each foldmap that runs for a GPU, in all forms and for all traits.
+    """Compiles each foldmap that runs, for a GPU, in all forms and for all traits.
 
     Parameters
     ----------
@@ -165,6 +171,7 @@ class _ForGpu:
             self(run, state, pushed, incremental, superstep)
 
     def _compile(self, kernel: Kernel) -> None:
+        """Compile all frontier forms of a kernel, and its loop over few vertices."""
         plan = kernel.plan
         with dialect.storing_for(self._cc):
             for entry in kernel.entries:
@@ -183,7 +190,7 @@ class _ForGpu:
 
 
 def _all_traits(own: GraphTraits) -> Iterator[GraphTraits]:
-    """Return the traits of graphs of all shapes, otherwise like one."""
+    """Yield the traits of graphs of all shapes, with the other traits of `own`."""
     for degree, rows, lengths in itertools.product(_DEGREES, _ROWS, _LENGTHS):
         long_rows, has_hubs, has_giant = lengths
         yield replace(
@@ -202,7 +209,7 @@ def checked_cc(given: ComputeCapability | None) -> ComputeCapability:
     """
     dialect.require()
     if given is None and not dialect.is_available():
-        raise DeviceError("no GPU was found", fix="--cc 9.0, or that of another GPU")
+        raise DeviceError("no GPU was found", fix="give --cc, such as --cc 9.0")
     cc = given or tuple(dialect.cuda.get_current_device().compute_capability)
     known = dialect.dialect_module("cudadrv.nvrtc").get_supported_ccs()
     if cc not in known:

@@ -8,9 +8,10 @@
     00000007/round/...           the State at the start of the round, if there is one,
     00000007/round_record/...    and the other inputs of the round
 
-A checkpoint is written to a folder of another name, which is renamed once all of it is
-on the disk. The two newest are kept. One that does not match its checksums is skipped,
-and the older one is used.
+A checkpoint is written to a folder ``.new-...``, which is renamed once all files are on
+the disk. The two newest are kept. One that does not match its checksums is skipped, and
+the older one is used. `CheckpointFolder` is the folder as a run uses it;
+`newest_checkpoint` reads it from outside.
 """
 
 from __future__ import annotations
@@ -40,15 +41,20 @@ from featgraph.program.saved import STATES, ManifestFormat, NewerFormatError
 
 __all__ = ["CheckpointFolder", "FoundCheckpoint", "newest_checkpoint"]
 
+#: Format of a checkpoint's manifest: file, kind, version, most bytes.
 _FORMAT = ManifestFormat(
     "checkpoint.json", "checkpoint", 1, 1 << 28,
     fix="remove it, or choose another folder to begin anew",
     fix_newer="install a newer featgraph, or choose another folder to begin anew",
 )  # fmt: skip
 _wrong = _FORMAT.wrong
+#: Names of folders: of a checkpoint, and of one that is being written or removed.
 _NUMBER = re.compile(r"[0-9]{8,}")
 _BESIDE = re.compile(r"\.(new|old)-[0-9a-f]{16}")
+#: Number of whole checkpoints that are kept: the second is used if the newest is
+#: damaged.
 _KEPT = 2
+#: Folders of a checkpoint; each has a saved State.
 _PARTS = {"state", "record", "round", "round_record"}
 
 
@@ -59,9 +65,9 @@ class FoundCheckpoint:
     Attributes
     ----------
     path : Path
-        Its folder.
+        The folder of the checkpoint.
     number : int
-        Its number, counted over all runs.
+        Number of the checkpoint, counted over all runs in the folder.
     function : str
         The name of the algorithm, or "iterate".
     supersteps : int
@@ -117,7 +123,7 @@ def newest_checkpoint(folder: str | os.PathLike[str]) -> FoundCheckpoint | None:
 
 
 class CheckpointFolder:
-    """The folder of the checkpoints of a call, locked by one process at a time.
+    """The folder of the checkpoints of a call, locked by this process.
 
     Parameters
     ----------
@@ -126,9 +132,9 @@ class CheckpointFolder:
     Raises
     ------
     StateError
-        If it has other files, or another run writes there.
+        If the folder has other files, or another run writes there.
     OSError
-        If it cannot be written.
+        If the folder cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -219,6 +225,7 @@ class CheckpointFolder:
                 self._remove(path)
 
     def _remove(self, path: Path) -> None:
+        """Remove a checkpoint; rename it first, so that no part of it is ever read."""
         gone = self.path / f".old-{secrets.token_hex(8)}"
         with contextlib.suppress(OSError):  # the next process tries again
             path.rename(gone)
@@ -226,6 +233,7 @@ class CheckpointFolder:
 
 
 def _is_ours(name: str) -> bool:
+    """Whether a file has the name of a checkpoint, or of an unfinished one."""
     return bool(_NUMBER.fullmatch(name) or _BESIDE.fullmatch(name))
 
 
@@ -266,6 +274,7 @@ def _files_of(tree: Any) -> Iterator[tuple[str, str]]:
 
 
 def _require_digest(path: Path, checksum: object) -> None:
+    """Raise FileFormatError if a file does not have a checksum."""
     if _digest_of_file(path) != checksum:
         raise _wrong(path, "another checksum")
 

@@ -1,10 +1,9 @@
-"""Checkpoints as users and algorithms use them, and the options of runs.
+"""Checkpoints as users and algorithms use them, and checks of the options of runs.
 
-`checked_options` checks the options of `iterate`, for it and for functions that pass
-them on.
-
-`Checkpoints`, `checkpointed`, `algorithm` and `rounds` begin a `Call`; a `Session`
-restores and saves one run of `iterate` within it.
+`checked_options` checks the options of `iterate`, for `iterate` itself and for
+functions that pass them on. `Checkpoints`, `checkpointed`, `algorithm` and `rounds` are
+public: they begin a `Call`, in which all runs of `iterate` are checkpointed. A
+`Session` restores and saves one of these runs.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ __all__ = [
     "rounds",
 ]
 
-#: Loops count supersteps in 64 bits.
+#: Largest number of supersteps: loops count them in int64.
 _MOST = (1 << 63) - 1
 
 
@@ -81,7 +80,7 @@ def require_folder(given: Any) -> Path:
     Raises
     ------
     ArgumentError
-        With the part of the path that is wrong.
+        If part of the path is a file, or the folder cannot be written.
     """
     wrong: Any = None
     try:
@@ -111,6 +110,7 @@ def require_folder(given: Any) -> Path:
 
 
 def _is_there(path: Path) -> bool:
+    """Whether a path exists; raise OSError if that cannot be determined."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -124,17 +124,18 @@ def require_every(given: Any) -> float:
 
 
 def _optional(check: Callable[..., Any], name: str, value: Any) -> Any:
+    """Return None, or the checked value of an option."""
     return None if value is None else check(name, value)
 
 
 def require_count(name: str, value: Any, least: int = 0) -> int:
-    """Return a number of supersteps."""
+    """Return a number of supersteps; StateError if it is not one."""
     what = "not a number of supersteps"
     return require_integer(name, value, least, _MOST, what=what, error=StateError)
 
 
 def require_sets(name: str, value: Any) -> list[ActiveSet]:
-    """Return the vertex sets of supersteps."""
+    """Return the vertex sets of ``due=``; ArgumentError if they are not sets."""
     given = [*value] if isinstance(value, Sequence) else []
     if not isinstance(value, Sequence) or not all(
         isinstance(one, ActiveSet) for one in given
@@ -148,12 +149,13 @@ def require_sets(name: str, value: Any) -> list[ActiveSet]:
     return given
 
 
+#: Expected values of options, for errors.
 _BEHIND = "a function that is called after each superstep"
 _THEN = "a foldmap, or a function that is called when nothing is due"
 #: Default of ``every=``.
 EVERY = 60.0
-#: Option of `iterate` -> its default, which needs no check, and a function that checks
-#: the name and another value.
+#: Option of `iterate` -> its default, which needs no check, and a function that takes
+#: the name and another value, and returns the checked value.
 _CHECKS: dict[str, tuple[Any, Callable[[str, Any], Any]]] = {
     "max_supersteps": (None, require_count),
     "supersteps": (None, require_count),
@@ -177,7 +179,7 @@ NAMES = ("active", "target", *_CHECKS, *OPTIONS)
 def checked_options(
     given: Mapping[str, Any], functions: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """Return the options of `iterate` in the form in which they are used.
+    """Check the options of `iterate`, and return them in the form that it uses.
 
     Raises
     ------
@@ -212,7 +214,7 @@ def check_names(
     where: str,
     without: Collection[str] = (),
 ) -> None:
-    """Refuse options that neither a function nor `iterate` has.
+    """Check that each option belongs to a function or to `iterate`.
 
     Parameters
     ----------
@@ -227,7 +229,7 @@ def check_names(
     Raises
     ------
     ArgumentError
-        With the nearest name.
+        If one does not; the message suggests the nearest name.
     """
     for name in given:
         is_known = name in own or (name in NAMES and name not in without)
@@ -243,6 +245,7 @@ def check_names(
 
 # -- checkpoints of calls
 
+#: Kinds of parameters that can be passed by name.
 _BY_NAME = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
     inspect.Parameter.KEYWORD_ONLY,
@@ -253,18 +256,18 @@ _T = TypeVar("_T")
 
 
 class Checkpoints:
-    """Have all runs within a ``with`` block resume from checkpoints.
+    """Write checkpoints of all runs within a ``with`` block, and resume from them.
 
-    The same block, run again, resumes from the newest whole checkpoint in the folder;
-    all code before that point is executed again. So the block must do the same again,
-    with the same graphs and values. In functions of `featgraph.algorithms`, and in
-    `iterate`, ``checkpoint=`` does this.
+    The same block, executed again, resumes from the newest whole checkpoint in the
+    folder. All code before that point runs again, so that the block must be
+    deterministic, with the same graphs and values. In functions of
+    `featgraph.algorithms`, and in `iterate`, ``checkpoint=`` does the same.
 
     Parameters
     ----------
     folder : str or path
-        Created if it does not exist. On several ranks all see the same one, and the
-        first rank writes. One run at a time.
+        Created if it does not exist. One run at a time may use it. On several ranks,
+        all must have access to the same folder; the first rank writes.
     every : float, optional
         Time between checkpoints, in s; 0 for one after each superstep, for which the
         run waits.
@@ -278,8 +281,8 @@ class Checkpoints:
     -----
     A checkpoint is copied to host memory between two supersteps and written in the
     background. If it cannot be written, one CheckpointWarning is issued and the run
-    goes on; only at the beginning that is an error. The two newest checkpoints are
-    kept.
+    goes on; it is an error only at the beginning of the run. The two newest checkpoints
+    are kept.
 
     Examples
     --------
@@ -307,6 +310,7 @@ class Checkpoints:
 
 
 def _of(folder: Any, every: Any, identity: Identity) -> Checkpoints:
+    """Return `Checkpoints` of a call with an identity."""
     made = Checkpoints(folder, every)
     made._identity = identity
     return made
@@ -315,11 +319,11 @@ def _of(folder: Any, every: Any, identity: Identity) -> Checkpoints:
 def rounds(
     items: Iterable[_T], state: State, runs: list[Run], **arrays: npt.NDArray[Any]
 ) -> Iterator[_T]:
-    """Generate items; checkpoints of the call may begin at each of them.
+    """Generate the items of a loop of rounds, between which checkpoints are written.
 
-    If the call is resumed from a checkpoint, items of rounds that had ended are
-    skipped, and the State, `runs` and `arrays` are restored as of the beginning of the
-    next round. No other data may be passed from round to round.
+    If the call is resumed from a checkpoint, the rounds that had ended are skipped, and
+    the State, `runs` and `arrays` are restored as of the beginning of the next round.
+    No other data may be passed from round to round.
 
     Parameters
     ----------
@@ -369,8 +373,8 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Parameters
     ----------
     function : callable
-        It does the same when it is called with the same arguments again, and passes its
-        ``**options`` to `iterate`. An option that `iterate` does not have or take is
+        It must be deterministic: a call with the same arguments does the same. It
+        passes its ``**options`` to `iterate`. An unknown option, or a wrong value, is
         refused before the function runs.
 
     Returns
@@ -419,15 +423,16 @@ _NOT_GIVEN = ("active", "due", "supersteps", "then", "until", "watch")
 def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Declare an algorithm: its arguments are checked, and it takes checkpoints.
 
-    Arguments are checked first as by `checked_arguments`, and options as by `iterate`.
-    ``active``, ``supersteps``, ``then``, ``until`` and ``watch`` are not taken: an
-    algorithm passes them itself. See `checkpointed`, too. A result of
-    `featgraph.algorithms` on a `DynamicGraph` keeps the call, for its ``update()``.
+    Arguments are checked first, as by `checked_arguments`, and options as by `iterate`.
+    ``active``, ``due``, ``supersteps``, ``then``, ``until`` and ``watch`` are not
+    taken: an algorithm passes them itself. Checkpoints are those of `checkpointed`. A
+    result of `featgraph.algorithms` on a `DynamicGraph` keeps the call, for its
+    ``update()``.
 
     Parameters
     ----------
     *sets : str
-        Other options of `iterate` that it passes itself.
+        Further options of `iterate` that the algorithm passes itself.
 
     Returns
     -------
@@ -484,13 +489,15 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     return decorate
 
 
+#: Kinds of properties that are left out of a checkpoint if no function writes them.
 _LARGE = {PropertyKind.VERTEX, PropertyKind.EDGE}
 
 
 def iterating(checkpoint: Any, every: float) -> AbstractContextManager[Call | None]:
-    """Return a context with the checkpoints of a run, or of the call that iterates.
+    """Return a context for one run of `iterate`, which yields its `Call` or None.
 
-    Runs within callbacks have no checkpoints.
+    With ``checkpoint=`` the run is a call of its own; otherwise it belongs to the call
+    in progress, if any. Runs within callbacks have no checkpoints.
     """
     if checkpoint is None and current_call.get() is None:
         return nullcontext()
@@ -499,6 +506,7 @@ def iterating(checkpoint: Any, every: float) -> AbstractContextManager[Call | No
 
 @contextmanager
 def _iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
+    """Hide the call from runs within the block, and count the run at its end."""
     with ExitStack() as ends:
         if checkpoint is not None:
             single = Identity("iterate", is_single=True)
@@ -514,7 +522,7 @@ def _iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
 
 
 class Session:
-    """The checkpoints of one run, which restore it and are written after supersteps.
+    """Restores one run of `iterate` from a checkpoint, and writes further ones.
 
     Parameters
     ----------
@@ -549,7 +557,7 @@ class Session:
         self._snapshot: Snapshot | None = None
         self._saved: dict[str, Any] = {}
         self._packed = Packed()
-        #: Number of supersteps at the last test whether to write.
+        #: Number of supersteps at the last call of `look`.
         self._seen = 0
         call.open(state.graph)
         self._identity = iterate_identity(foldmaps, state, options)
@@ -567,16 +575,19 @@ class Session:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is a checkpoint of this run."""
+        """Whether the run is resumed from a checkpoint."""
         return self._snapshot is not None
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run had ended at the checkpoint."""
+        """Whether the run had already ended when the checkpoint was written."""
         return bool(self._saved.get("ended"))
 
     def begin(self, run: Run, run_state: RunState) -> None:
-        """Restore a run to the checkpoint."""
+        """Restore the record and the pending vertices of a run from the checkpoint.
+
+        Loops are made to return to the host when a checkpoint is due.
+        """
         call, is_shared = self._call, run_state.state.graph.ranks is not None
         if is_shared:
             run_state.supersteps_left = lambda: call.supersteps_left
@@ -608,6 +619,7 @@ class Session:
     def _write(
         self, call: Call, run: Run, run_state: RunState, ended: bool = False
     ) -> None:
+        """Write a checkpoint of the run, as of now."""
         snapshot, rest = take(run_state, self._constant(run_state))
         packed = Packed()
         record = {"of": self._identity, "rest": rest, "run": pack_run(run, packed)}
@@ -615,7 +627,10 @@ class Session:
         call.write(self._state.graph, record, parts, run.supersteps, ended)
 
     def _constant(self, run_state: RunState) -> frozenset[str]:
-        """Return the properties that nothing writes, which a repeated call has."""
+        """Return the large properties that no function writes during the run.
+
+        They are not saved, since a repeated call has them anyway.
+        """
         if self._is_written:
             return frozenset()
         changes = run_state.runs[0].changes

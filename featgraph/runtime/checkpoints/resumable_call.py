@@ -1,13 +1,13 @@
-"""A call that may iterate several times, and is resumed from checkpoints (0054).
+"""A call with several runs of `iterate` that is resumed from checkpoints (0054).
 
-A repeated call runs again up to the point of the newest checkpoint, and resumes there.
-Its runs of `iterate` are numbered; a loop of rounds skips to the round of the
-checkpoint. A checkpoint has an `Identity` of the call, with digests of its arguments,
-programs and options, so that another call is refused.
+A repeated call is executed again up to the point of the newest checkpoint, and resumes
+there (`Call`). Its runs of `iterate` are numbered; a loop of rounds skips to the round
+of the checkpoint. A checkpoint contains the `Identity` of the call, and digests of
+arguments, programs and options, so that another call is refused.
 
-Ranks agree on when a checkpoint is due, and on the checkpoint that the first rank has
-found (`RankAgreement`). Checkpoints are written in the background (`Writer`); with
-several ranks, by the first of them.
+All ranks follow the first one on when a checkpoint is due, and on the checkpoint to
+resume from (`RankAgreement`). Checkpoints are written in the background (`Writer`); on
+several ranks the first rank writes, and all wait.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 #: callbacks, and the form in which ranks send rows.
 _FREE = frozenset({"target", "max_supersteps", "progress", "callback", "exchange"})
 
-#: Arguments for random seeds; None draws other numbers in each call.
+#: Names of arguments for random seeds; with None, each call draws other numbers.
 _SEEDS = frozenset({"seed", "random_state"})
 
 
@@ -84,6 +84,7 @@ def argument_digests(
 
 
 def _digest(value: Any) -> str:
+    """Return a digest of a value, as hexadecimal text."""
     found = hashlib.blake2b(digest_size=16)
     _add(found, value)
     return found.hexdigest()
@@ -135,6 +136,7 @@ def _is_numbers(values: Sequence[Any]) -> bool:
 
 
 def _add_array(found: Any, value: Any) -> None:
+    """Add an array of any library to a digest, or another object by its attributes."""
     if hasattr(value, "__cuda_array_interface__") and hasattr(value, "copy_to_host"):
         value = value.copy_to_host()
     elif hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):
@@ -179,13 +181,14 @@ def _is_test(value: Any) -> bool:
 
 
 def _program(foldmap: FoldMap, state: State) -> str:
+    """Return the digest of a foldmap's program and of its ``.on``."""
     if foldmap.vertices is None:
         return foldmap.program.digest
     words = as_active(foldmap.vertices, state).words
     return f"{foldmap.program.digest} on {_digest(words)}"
 
 
-#: Key of an identity -> text for an error.
+#: Key of an identity -> text for the error if the values differ.
 _CALLED = {
     "function": "another function",
     "arguments": "other arguments",
@@ -225,12 +228,14 @@ def refuse_other(where: str, stored: Mapping[str, Any], now: Mapping[str, Any]) 
 
 
 Array = npt.NDArray[Any]
+#: Folder and record of a checkpoint.
 Found = tuple[Path, dict[str, Any]]
 
 #: The call in progress; None within its runs of `iterate`.
 current_call: ContextVar[Call | None] = ContextVar("featgraph_call", default=None)
-#: After a run, and between rounds, a checkpoint is written earlier, if that takes at
-#: most this fraction of the time since the last one, but at least this many s after it.
+#: After a run, and between rounds, a checkpoint is written before ``every=`` is over if
+#: writing takes at most `_SHARE` of the time since the last one, and that time is at
+#: least `_SOONEST`, in s.
 _SHARE = 1 / 20
 _SOONEST = 1.0
 
@@ -242,11 +247,11 @@ class Identity:
     Attributes
     ----------
     function : str
-        Its name; "" for a block.
+        Name of the function; "" for a ``with`` block.
     arguments : dict of str to str
-        Digests of its arguments; None if they are unknown.
+        Digests of the arguments; None if these are unknown.
     is_single : bool
-        Whether it is one `iterate`.
+        Whether the call is a single `iterate`.
     """
 
     function: str = ""
@@ -273,9 +278,10 @@ class Call:
 
     def __init__(self, path: Path, every: float, identity: Identity) -> None:
         self._path, self._every, self._identity = path, every, identity
-        #: Open between the first run and the end of the call.
+        #: Writes checkpoints, from the first run to the end of the call.
         self._writer: Writer | None = None
-        #: The saved round, and the number of runs since it began.
+        #: Position in the call: index of the round that was saved last, and number of
+        #: runs since that round began.
         self._place = [0, 0]
         self._round: dict[str, Any] | None = None
         self._round_parts: dict[str, Snapshot] = {}
@@ -284,7 +290,7 @@ class Call:
         self._found: Found | None = None
 
     def open(self, graph: Graph) -> None:
-        """Find the checkpoint to resume from, once.
+        """Open the folder, and find the checkpoint to resume from; only once a call.
 
         Raises
         ------
@@ -316,7 +322,7 @@ class Call:
         self._found = None if found is None else (Path(found[0]), found[1])
 
     def close(self) -> None:
-        """Finish the checkpoint that is being written."""
+        """Wait for the checkpoint that is being written, and unlock the folder."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -329,7 +335,7 @@ class Call:
     # -- position in the call
 
     def reach(self) -> Found | None:
-        """Return the checkpoint that the next run resumes from, if it is reached."""
+        """Return the checkpoint, if the next run is the one that resumes from it."""
         found = self._found
         if found is None or self._place < found[1]["place"]:
             return None
@@ -342,7 +348,10 @@ class Call:
         self._place[1] += 1
 
     def first_values(self, state: State) -> dict[str, str] | None:
-        """Return digests of a run's initial values, unless arguments determine them."""
+        """Return digests of the values of a State before a run.
+
+        None if the arguments of the call, which have digests, determine the values.
+        """
         if self._identity.arguments is not None or self._writer is None:
             return None
         found = digests_of(state.graph, Snapshot(0, state._columns))
@@ -352,18 +361,18 @@ class Call:
 
     @property
     def supersteps_left(self) -> int:
-        """Number of supersteps before ranks agree again whether to write."""
+        """Number of supersteps until ranks next compare whether to write."""
         return 1 if self._writer is None else self._writer.agreement.supersteps_left
 
     def is_due(self, supersteps: int = 0) -> bool:
-        """Whether to write after some more supersteps, on which all ranks agree."""
+        """Whether all ranks write a checkpoint, `supersteps` after the last call."""
         if self._found is not None or self._writer is None:
             return False
         is_free = self._every == 0 or self._writer.is_free
         return self._writer.agreement.is_time(supersteps) and is_free
 
     def is_due_behind(self) -> bool:
-        """Whether to write after a run, or before a round."""
+        """Whether to write a checkpoint after a run, or before a round."""
         if self._found is not None or self._writer is None:
             return False
         soonest = max(_SOONEST, self._writer.seconds / _SHARE)
@@ -421,7 +430,7 @@ class Call:
     def begin_round(
         self, state: State, number: int, runs: list[Run], arrays: dict[str, Array]
     ) -> None:
-        """Begin another round: earlier ones are not repeated after a checkpoint now."""
+        """Begin a round, and write a checkpoint of its beginning if one is due."""
         if self.is_due_behind():
             snapshot = take_snapshot(state).by_digest()
             self._keep_round(number, runs, arrays, snapshot)
@@ -438,6 +447,7 @@ class Call:
         arrays: dict[str, Array],
         snapshot: Snapshot,
     ) -> None:
+        """Store the beginning of a round, which later checkpoints include."""
         packed = Packed()
         self._round = {
             "number": number,
@@ -449,11 +459,13 @@ class Call:
 
 
 def _copied(snapshot: Snapshot) -> Snapshot:
+    """Return a copy of a snapshot with values of its own."""
     columns = {n: column.copy(column.values) for n, column in snapshot.columns.items()}
     return Snapshot(snapshot.superstep, columns, snapshot.left)
 
 
 def _unpacked(packed_run: Any, packed: Packed, graph: Graph) -> Run:
+    """Return a new record of a run from a packed one."""
     run = Run(
         str(packed_run["target"]), [], asynchronous=bool(packed_run["asynchronous"])
     )
@@ -462,14 +474,14 @@ def _unpacked(packed_run: Any, packed: Packed, graph: Graph) -> Run:
 
 
 _R = TypeVar("_R")
-#: Ranks agree again after this fraction of the remaining time, and after at most this
-#: many supersteps.
+#: Ranks compare again after the supersteps of this fraction of the time that remains to
+#: the next checkpoint, and after at most `_MOST_SUPERSTEPS`.
 _SHARE_LEFT = 0.5
 _MOST_SUPERSTEPS = 1 << 16
 
 
 class RankAgreement:
-    """Agreement of ranks on times and files, which the first rank decides.
+    """Makes all ranks follow the first one on times and files of checkpoints.
 
     Parameters
     ----------
@@ -486,20 +498,24 @@ class RankAgreement:
     def begin(self) -> None:
         """Start the time to the next checkpoint."""
         self._begun = time.monotonic()
-        #: Number of supersteps since then, and the number at which ranks agree again.
+        #: Number of supersteps since then, and number at which ranks compare again.
         self._done, self._next = 0, 1
 
     @property
     def supersteps_left(self) -> int:
-        """Number of supersteps that may run before ranks agree again."""
+        """Number of supersteps that may run before ranks compare again."""
         return max(self._next - self._done, 1)
 
     def has_been(self, seconds: float) -> bool:
-        """Whether some time has passed on the first rank."""
+        """Whether the first rank has measured this many s since `begin`."""
         return self._of_first(time.monotonic() - self._begun >= seconds) > 0
 
     def is_time(self, supersteps: int) -> bool:
-        """Whether a checkpoint is due, after some more supersteps."""
+        """Whether a checkpoint is due, `supersteps` after the last call.
+
+        On several ranks, most calls compare nothing: the first rank has predicted the
+        number of supersteps until the next comparison.
+        """
         self._done += supersteps
         if self._ranks is None:
             return time.monotonic() - self._begun >= self._every
@@ -514,7 +530,7 @@ class RankAgreement:
         return wait == 0
 
     def _of_first(self, number: int) -> int:
-        """Return a number of the first rank."""
+        """Return the number that the first rank passes, on all ranks."""
         if self._ranks is None:
             return int(number)
         mine = np.array([number], np.int64)
@@ -530,7 +546,7 @@ class RankAgreement:
         return self._ranks.on_all(run, "opening checkpoints")  # type: ignore[no-any-return]
 
     def sent(self, value: Any) -> Any:
-        """Return the value of the first rank, in JSON types, on all ranks."""
+        """Return the value that the first rank passes, of JSON types, on all ranks."""
         if self._ranks is None:
             return value
         text = json.dumps(value if self._ranks.engine.rank == 0 else None).encode()
@@ -539,7 +555,7 @@ class RankAgreement:
         return json.loads(parts[0].tobytes())
 
 
-#: Errors of a write that are not bugs.
+#: Errors of a write that become a warning; others are raised.
 _FAILURES = (OSError, MemoryError)
 
 
@@ -605,6 +621,7 @@ class Writer:
     def _write(
         self, graph: Graph, body: dict[str, Any], parts: dict[str, Snapshot]
     ) -> None:
+        """Write a checkpoint; store an error for `_report`."""
         begun, folder = time.perf_counter(), self.folder
         try:
             with doing("writing", "a checkpoint"), ExitStack() as ends:
@@ -626,11 +643,11 @@ class Writer:
         self.seconds = time.perf_counter() - begun
 
     def _report(self) -> None:
-        """Warn once that writes fail; the run goes on, and later writes are tried."""
+        """Warn of the first failed write; the run goes on, and so do later writes."""
         error, self._error = self._error, None
         if error is None:
             return
-        # the first rank has failed
+        # Raised on other ranks for a failure of the first rank.
         has_failed_elsewhere = type(error) is DistributedError
         if not (has_failed_elsewhere or isinstance(error, _FAILURES)):
             raise error

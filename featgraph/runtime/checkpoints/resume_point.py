@@ -1,7 +1,8 @@
 """The point at which a run is resumed: its State, pending vertices and record.
 
-`take` and `pack_run` read them from a run after a superstep; `put_back`, `go_on` and
-`unpack_run` restore them.
+`take` and `pack_run` read the three from a run after a superstep. `put_back` restores
+the State, `go_on` the pending vertices, and `unpack_run` the record. Arrays of a record
+are stored as a `Packed` State, and all else in JSON types.
 """
 
 from __future__ import annotations
@@ -35,14 +36,16 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Words that are stored by their index.
+#: Entries of `Run.directions` and `Run.aggregates`, which are stored by their index.
 _WORDS = ("-", "pull", "push", "recomputed", "kept", "patched")
+#: Lists of numbers in `Run` -> dtype in a checkpoint.
 _LISTS = {
     "active_counts": np.int64,
     "seconds": np.float64,
     "watched": np.float64,
     "thresholds": np.float64,
 }
+#: Lists in `Run` with entries of `_WORDS`.
 _WORD_LISTS = ("directions", "aggregates")
 
 
@@ -64,12 +67,12 @@ def unpacking(part: str) -> Iterator[None]:
 
 
 class Packed:
-    """Arrays by name, in the form of a saved State without a graph.
+    """Arrays of a record, as vectors of a saved State without a graph.
 
     Parameters
     ----------
     snapshot : Snapshot, optional
-        A snapshot that was read; default: an empty one.
+        The saved State, if it was read from a checkpoint; default: an empty one.
     """
 
     def __init__(self, snapshot: Snapshot | None = None) -> None:
@@ -92,7 +95,7 @@ class Packed:
         Raises
         ------
         FileFormatError
-            If it is missing, or another one.
+            If the array is missing, or has another dtype or shape.
         """
         with unpacking("an array"):
             shape = tuple(int(n) for n in record["shape"])
@@ -133,7 +136,7 @@ def pack_run(run: Run, packed: Packed) -> dict[str, Any]:
 
 
 def unpack_run(record: Any, packed: Packed, run: Run, vertex_count: int) -> None:
-    """Fill a new record from a packed one, in place."""
+    """Fill the record `run` from a packed one, in place."""
     with unpacking("the record of a run"):
         for name, dtype in _LISTS.items():
             getattr(run, name)[:] = packed.get(record[name], dtype).tolist()
@@ -153,10 +156,11 @@ def unpack_run(record: Any, packed: Packed, run: Run, vertex_count: int) -> None
 def take(
     run_state: RunState, without: frozenset[str]
 ) -> tuple[Snapshot, dict[str, Any]]:
-    """Return a State, the pending vertices of each foldmap by its index, and the rest.
+    """Return the State of a run with its pending vertices, and the rest, in JSON types.
 
-    Kept aggregates are not saved, but computed again. Vertices whose aggregates patches
-    have rounded become due: otherwise they might never be evaluated with exact ones.
+    Properties named in `without` are left out. Kept aggregates are not saved, and a
+    resumed run computes them again. Vertices with aggregates that patches have rounded
+    become due: otherwise they might never be evaluated with exact ones.
     """
     run_state.refresh_version()
     state, device = run_state.state, run_state.device
@@ -187,7 +191,7 @@ def take(
 
 
 def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
-    """Restore a State in place."""
+    """Restore a State, and the pending vertices of foldmaps in it, in place."""
     with state.in_use.hold("going on from a checkpoint"):
         for name, column in snapshot.columns.items():
             known = state._columns.get(name)
@@ -202,7 +206,7 @@ def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
 
 
 def go_on(run_state: RunState, left: dict[Any, Left], rest: dict[str, Any]) -> None:
-    """Restore pending vertices.
+    """Restore the pending vertices of a run, and the rest that `take` returned.
 
     Raises
     ------

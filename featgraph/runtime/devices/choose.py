@@ -1,4 +1,9 @@
-"""The device of a target, and the CPU device: NumPy arrays and Numba's threads."""
+"""Choice of the device of a target, and the CPU device.
+
+`choose_device` returns the `Device` for ``target=``; the CUDA device is imported when
+it is first chosen. `CpuDevice` works on NumPy arrays with Numba's threads; its launches
+and sets are in `cpu_sweeps`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ __all__ = ["choose_device"]
 
 
 class CpuRows:
-    """Values of properties in NumPy arrays without padding."""
+    """Values of properties in NumPy arrays, with rows without padding."""
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an uninitialized array for values of a shape."""
@@ -56,13 +61,13 @@ class CpuRows:
         array[ids] = values
 
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
-        """Copy the rows of which a mark is 1."""
+        """Copy the rows of `source` with a mark of 1 to `target`."""
         is_marked = marks[: len(source)] == 1
         target[is_marked] = source[is_marked]
 
 
 class CpuDevice(CpuSweeps):
-    """NumPy arrays and Numba's threads."""
+    """The CPU target: NumPy arrays, and kernels on Numba's threads."""
 
     name = "cpu"
     is_scarce = True

@@ -1,4 +1,8 @@
-"""Loops over bitvectors that the CPU runtime needs between kernels."""
+"""Compiled loops over bitvectors, which the CPU runtime calls between kernels.
+
+They list and fill sets, copy rows of stale vertices, and find near vertices. All run on
+one thread. Bit v % 32 of word v // 32 is vertex v.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ def list_set(words, vertices):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def fill_set(vertices, count, words):  # type: ignore[no-untyped-def]
-    """Set the bits of the first `count` vertices of a list."""
+    """Add the first `count` vertices of a list to a set."""
     for place in range(count):
         v = int64(vertices[place])
         words[v >> 5] |= uint32(1) << uint32(v & 31)
@@ -35,9 +39,9 @@ def fill_set(vertices, count, words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def fill_waiting(vertices, count, waits, words):  # type: ignore[no-untyped-def]
-    """Set the bits of the waiting vertices of a list, and clear their waiting flags.
+    """Add the waiting vertices of a list to a set, and clear their flags in `waits`.
 
-    Return their number.
+    Entries without a flag are outdated. Returns the number of waiting vertices.
     """
     found = 0
     for place in range(count):
@@ -51,9 +55,9 @@ def fill_waiting(vertices, count, waits, words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def find_set(words, at, found):  # type: ignore[no-untyped-def]
-    """List the nonzero words among those at `at` in `found`.
+    """Write the indices in `at` of nonzero words to `found`.
 
-    Return their number, and the number of their bits.
+    Returns the number of these words, and the number of their set bits.
     """
     count = bits = 0
     for place in range(at.size):
@@ -67,7 +71,10 @@ def find_set(words, at, found):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def refresh_few(words, at, without, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of vertices in the words at `at`, but not those in `without`."""
+    """Copy rows of `current` to `next_` at vertices in `words`, not in `without`.
+
+    `at` has the indices of the words that may be nonzero; `without` may be None.
+    """
     for place in range(at.size):
         word = at[place]
         pending = words[word]
@@ -83,9 +90,9 @@ def refresh_few(words, at, without, next_, current):  # type: ignore[no-untyped-
 
 @njit(cache=True, error_model="numpy")
 def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
-    """Set `out` to the vertices of `words` with a feature that is not beyond `limit`.
+    """Set `out` to the vertices of `words` with a key that is not beyond `limit`.
 
-    `keys` is of shape (V, N).
+    `keys` has shape (V, N).
     """
     for word in range(words.size):
         pending = words[word]
@@ -104,7 +111,8 @@ def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
 def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
     """Return the smallest ``sign * key`` of the vertices in `words`.
 
-    It is at most `MOST`; -inf if a key is NaN, and inf for the empty set.
+    Infinite keys count as `MOST`. The result is -inf if a key is NaN, and inf for the
+    empty set.
     """
     first = np.inf
     for word in range(words.size):
@@ -122,7 +130,7 @@ def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words`, both of shape (V, N)."""
+    """Copy rows of `current` to `next_`, of shape (V, N), at vertices in `words`."""
     for word in range(words.size):
         pending = words[word]
         while pending != 0:

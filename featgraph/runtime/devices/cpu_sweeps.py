@@ -1,17 +1,19 @@
-"""Vertex sets on the CPU, and sweeps of kernels over them.
+"""Vertex sets on the CPU, and launches of kernels over them.
 
-The nonzero words of a sparse bitvector are cached, so that work on few vertices takes
-time for few vertices only. They are known for recent sets: a set found by following
-edges lies within the words that were written, and the vertices of it that pass a kernel
-lie within these, too. The cache refers to sets weakly, and cached sets are never
-written.
+`CpuSets` has the operations on bitvectors, `CpuKeys` those of near and far vertices,
+and `CpuSweeps` launches kernels, chunk by chunk on Numba's threads.
 
-Numba's threads run one kernel at a time. Kernels release the GIL, so that other threads
-exchange bytes meanwhile; not every threading layer supports two parallel kernels at
-once, and none gains by it. GNU's OpenMP, Numba's default layer, cannot start threads in
-a forked child of a process that has used it: Numba ends such a child. There kernels run
-on the calling thread, chunk by chunk, with the same bits. Other layers survive a fork
-(0027).
+A sweep over few vertices must not read all words of a bitvector. The indices of the
+nonzero words of recent sparse sets are cached, therefore (`KnownSets`): `expand` lists
+the words that it writes, and the vertices that pass a kernel are among those that it
+has swept. References of the cache are weak, and cached sets are never written.
+
+Numba's threads run one kernel at a time: not every threading layer supports two
+parallel kernels at once, and none gains by it. Kernels release the GIL, so that other
+threads exchange messages with ranks meanwhile. GNU's OpenMP, Numba's default layer,
+cannot start threads in a forked child of a process that has used it: Numba ends such a
+child. There kernels run on the calling thread, chunk by chunk, with the same bits.
+Other layers survive a fork (0027).
 """
 
 from __future__ import annotations
@@ -50,22 +52,22 @@ __all__ = [
     "is_single_threaded",
 ]
 
-#: Most cached sets: two supersteps of several alternating foldmaps.
+#: Most cached sets: enough for two supersteps of each of several alternating foldmaps.
 _MOST_KNOWN = 8
 
 
 @dataclass(frozen=True)
 class SparseSet:
-    """The words of a sparse set.
+    """The places of the nonzero words of a sparse set.
 
     Attributes
     ----------
     at : ndarray of int64
         Indices of the words that may be nonzero; in any order, each once.
     work : int
-        Approximate number of edges of its vertices.
+        Approximate number of edges of the vertices of the set, to cut it into chunks.
     count : int or None
-        Number of its vertices; None if unknown.
+        Number of the vertices; None if unknown.
     """
 
     at: npt.NDArray[np.int64]
@@ -77,7 +79,7 @@ class KnownSets:
     """Cache of the nonzero words of recent sparse sets."""
 
     def __init__(self) -> None:
-        #: ``id(set)`` -> a weak reference to it, and its words; the oldest first.
+        #: ``id(set)`` -> a weak reference to the set, and its words; the oldest first.
         self._known: dict[int, tuple[Any, SparseSet]] = {}
 
     def find(self, words: Any) -> SparseSet | None:
@@ -95,7 +97,7 @@ class KnownSets:
 
 
 class WordIndices(dict[int, npt.NDArray[np.int64]]):
-    """The indices of all words of a set, by their number; made at the first use."""
+    """Number of words of a set -> their indices, 0 to that number - 1; cached."""
 
     def __missing__(self, count: int) -> npt.NDArray[np.int64]:
         self[count] = made = np.arange(count)
@@ -106,20 +108,20 @@ Array = Any
 Words = Any
 #: Chunks per thread, enough to balance uneven work.
 CHUNKS_PER_THREAD = 16
-#: Least edges and vertices of a chunk: a parallel region costs some microseconds, and
-#: far more on a busy machine.
+#: Least number of edges and vertices of a chunk: a parallel region costs some
+#: microseconds, and far more on a busy machine.
 SMALLEST_CHUNK = 20_000
 #: A set is cached if at most one in this many of its words may be nonzero.
 _SPARSE = 4
-#: The nonzero words of a set of known size are searched (a scan of all words) if it has
-#: at most one vertex in this many.
+#: A set of known size is scanned for its nonzero words if it has at most one vertex in
+#: this many.
 _FEW = 64
-#: Most out-edges that are swept on one thread.
+#: Most out-edges that `expand` follows on one thread.
 _MOST_ALONE = 60_000
 
 
 class CpuSets:
-    """Sets of vertices as bitvectors."""
+    """Sets of vertices as bitvectors: see `VertexSets`."""
 
     counts_wait = False
 
@@ -129,7 +131,7 @@ class CpuSets:
 
     @cached_property
     def loops(self) -> Any:
-        """Compiled loops over bitvectors."""
+        """Module `cpu_loops`, which imports Numba, and so only when it is needed."""
         import_whole("numba")
         return import_whole("featgraph.runtime.devices.cpu_loops")
 
@@ -142,7 +144,7 @@ class CpuSets:
         return None if words is None else words.copy()
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector without vertices, except those in the words of `apart`."""
+        """Return a bitvector of `count` zero words, except for ``apart[index]``."""
         words = np.zeros(count, np.uint32)
         for number, bits in (apart or {}).items():
             words[number] = bits
@@ -166,7 +168,7 @@ class CpuSets:
         return due & on
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Mark due vertices as patched or, where stale, as recomputed."""
+        """Update the sets of `Incremental`: see `VertexSets.settle`."""
         patched |= due
         patched &= ~(due & stale)
         stale &= ~due
@@ -179,7 +181,7 @@ class CpuSets:
         return int(np.bitwise_count(words).sum())
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return the number of edges of a set's vertices in rows along some edges."""
+        """Return the number of edges in the rows of a set's vertices."""
         known = self.known.find(words)
         at = self.every_word[words.size] if known is None else known.at
         count = graph.kernel("count", along)
@@ -215,7 +217,10 @@ class CpuSets:
         return due
 
     def _sweep(self, name: str, along: str, graph: DeviceGraph, *given: Array) -> None:
-        """Run a kernel over all words; on this thread if there is one chunk."""
+        """Run a kernel over all words of a set, on all threads.
+
+        It runs on the calling thread if there is one chunk, or threads cannot start.
+        """
         kernel = graph.kernel(name, along)
         if kernel.is_one_chunk or _lost_threads:
             kernel.function(0, 0, kernel.word_count, *given, *kernel.rows)
@@ -231,7 +236,7 @@ class CpuSets:
         along: str,
         edges: int | None = None,
     ) -> bool:
-        """Whether searching active sources is faster than marking all targets.
+        """Whether pulling finds due vertices sooner than pushing: see `is_dense`.
 
         If `edges` is None, edges are counted unless active vertices are few.
         """
@@ -245,7 +250,7 @@ class CpuSets:
         return is_dense(count, vertices, all_edges, edges)
 
     def _find_few(self, words: Words, count: int | None) -> SparseSet | None:
-        """Return the words of a set if it is sparse, else None."""
+        """Return the nonzero words of a set if they are cached or few, else None."""
         known = self.known.find(words)
         if known is None and count is not None and count * _FEW <= words.size * 32:
             known = SparseSet(np.flatnonzero(words), 0, count)
@@ -254,12 +259,12 @@ class CpuSets:
     def note(
         self, words: Words, at: Array, work: int, count: int | None = None
     ) -> None:
-        """Cache the words of a set if they are few."""
+        """Cache the indices `at` of the nonzero words of a set, if they are few."""
         if at.size * _SPARSE <= words.size:
             self.known.note(words, SparseSet(at.copy(), work, count))
 
     def look(self, words: Words, graph: DeviceGraph) -> None:
-        """Search a set for nonzero words, and cache them if they are few."""
+        """Scan a set for nonzero words, and cache their indices if they are few."""
         at = np.flatnonzero(words)
         if at.size * _SPARSE <= words.size:
             self.note(words, at, self.edges_of(words, graph, "in"))
@@ -267,7 +272,7 @@ class CpuSets:
     def refresh_vertices(
         self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`."""
+        """Copy `current` to `next_` at vertices in `words` but not in `without`."""
         if current.ndim != 2:
             rows = (len(current), current.size // max(len(current), 1))
             next_, current = next_.reshape(rows), current.reshape(rows)
@@ -282,7 +287,7 @@ class CpuSets:
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
-        """Copy the rows of the out-edges of the vertices in `words`."""
+        """Copy `current` to `next_` at the out-edges of the vertices in `words`."""
         rows = (len(current), current.size // max(len(current), 1))
         entries = next_.reshape(rows), current.reshape(rows)
         kernel = graph.kernel("refresh", "out")
@@ -321,7 +326,7 @@ class CpuSets:
 
 
 class CpuKeys:
-    """Operations on sets of vertices by their keys."""
+    """Operations on sets of vertices by their keys: see `SetKeys`."""
 
     def __init__(self, sets: CpuSets) -> None:
         self._sets = sets
@@ -366,16 +371,16 @@ class CpuKeys:
 
 
 class CpuSweeps:
-    """Launches of kernels over vertex sets."""
+    """Launches kernels over vertex sets."""
 
     def __init__(self) -> None:
         self.sets = CpuSets()
         self.keys = CpuKeys(self.sets)
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
-        """Run one entry of a kernel; on this thread if there is one chunk.
+        """Run one entry of a kernel, on all threads.
 
-        All chunks run on this thread in a process that cannot start threads.
+        It runs on the calling thread if there is one chunk, or threads cannot start.
         """
         values, place, few = bound.constants.copy(), bound.place, None
         for at, name in bound.given:  # `BoundEntry.fill`, without a call
@@ -401,9 +406,13 @@ class CpuSweeps:
     def _find_swept(
         self, place: Mapping[str, int], values: list[Any], spreads: bool
     ) -> SparseSet | None:
-        """Set the words that a kernel sweeps, and their chunks if they are few."""
+        """Set the arguments "swept_words" and, for a sparse set, "chunks" of a launch.
+
+        Returns the words if they are few. With `spreads`, the kernel may make vertices
+        of any word due: it sweeps all words, and a copy of the due set.
+        """
         swept = values[place["swept" if "swept" in place else "due"]]
-        if spreads:  # the kernel may make vertices of any word due
+        if spreads:  # the kernel adds to the set, which the caller must not see
             values[place["due"]] = values[place["due"]].copy()
         few = None if spreads else self.sets.known.find(swept)
         if few is None:
@@ -424,13 +433,15 @@ def _cut(few: SparseSet) -> Array:
     return np.linspace(0, few.at.size, count + 1).astype(np.int64)
 
 
-#: Longest wait of a fork for a compiling thread, in s: the child could never acquire
-#: the lock that such a thread holds.
+#: Longest time, in s, that a fork waits for a thread that compiles: the child could
+#: never acquire the compiler lock that such a thread holds.
 _PATIENCE_S = 60.0
 
+#: Whether this process is a forked child in which OpenMP cannot start threads.
 _lost_threads = False
 #: Held while a kernel runs on Numba's threads.
 _all_threads = threading.Lock()
+#: Numba's compiler lock, during a fork.
 _held: Any = None
 
 
@@ -440,6 +451,7 @@ def is_single_threaded() -> bool:
 
 
 def _hold_compiler() -> None:
+    """Acquire Numba's compiler lock before a fork, if Numba is imported."""
     global _held
     known = sys.modules.get("numba.core.compiler_lock")
     lock = getattr(getattr(known, "global_compiler_lock", None), "_lock", None)
@@ -447,6 +459,7 @@ def _hold_compiler() -> None:
 
 
 def _release_compiler() -> None:
+    """Release Numba's compiler lock after a fork."""
     global _held
     lock, _held = _held, None
     if lock is not None:
@@ -454,6 +467,7 @@ def _release_compiler() -> None:
 
 
 def _begin_child() -> None:
+    """Make new locks in a forked child, and find out whether threads can start."""
     global _lost_threads, _all_threads
     _release_compiler()
     _all_threads = threading.Lock()  # the thread that held it is not in the child

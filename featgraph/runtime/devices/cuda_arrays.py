@@ -1,4 +1,10 @@
-"""Arrays of the CUDA target, and the control kernel of loops on the device."""
+"""Arrays of the CUDA target, and the control kernel of loops on the device.
+
+`CudaArrays` allocates, copies and fills arrays, all in order on the default stream, and
+owns the traced driver. `Own` is the working memory of a thread. `control` runs after
+each superstep of a loop on the device (0039): it logs the superstep, updates the counts
+of pending vertices, and sets the conditions of the CUDA graph.
+"""
 
 from __future__ import annotations
 
@@ -92,22 +98,25 @@ __all__ = ["BLOCK", "CudaArrays", "block_count"]
 
 Array = Any
 Words = Any
+#: Threads of a block of the runtime's kernels.
 BLOCK = 256
-#: Most bytes of arrays that are read through page-locked memory.
+#: Most bytes of an array that is read through the device's own page-locked memory;
+#: larger ones are copied by `cuda.download`.
 _LANDING_BYTES = 1 << 16
 _WARP = 32
-#: Supersteps that a loop runs before the test whether to continue. The test takes 4.6
-#: us, and the count of the last superstep delays the next (NVIDIA H200, 2026-11-23).
+#: Supersteps in the body of a loop, after which its condition is tested. The test takes
+#: 4.6 us, and the next superstep waits for the count of the last one (NVIDIA H200,
+#: 2026-11-23).
 _TOGETHER = 8
-#: The same for a loop that can end after any superstep, each in a node of its own.
+#: The same for a loop that can end after any superstep, each in an if node of its own.
 _GATED_TOGETHER = 2
-#: Most entries that are set by the driver, one by one; more by a kernel, which needs
-#: two copies from the host.
+#: Up to this many single entries are set by memset calls of the driver; more by a
+#: kernel, which needs two copies from the host.
 _FEW_ENTRIES = 4
-#: Most recorded supersteps at a time.
+#: Most recordings at a time: rows of page-locked memory for their results.
 _COUNTS = 256
-#: Most memory kept of one State, as a fraction of the device's memory: half of the
-#: unused memory that its pool keeps (0044).
+#: Most memory that is kept of one deleted State, as a fraction of the device's memory:
+#: half of the unused memory that the memory pool keeps (0044).
 _KEPT_OF_ONE = 1 / 16
 
 on_shortage(release_spare_memory)
@@ -120,7 +129,10 @@ def block_count(threads: int, block: int | None = None) -> int:
 
 @lru_cache(1 << 10)
 def _repeated(item: bytes) -> tuple[int, int]:
-    """Return the period of an element's bytes (1, 4 or 0 for none), and its word."""
+    """Return the period of an element's bytes, and its first four bytes as a word.
+
+    The driver can set an array to the element if the period is 1 or 4; 0 for any other.
+    """
     word = int.from_bytes((item * 4)[:4], sys.byteorder)
     if item == item[:1] * len(item):
         return 1, word
@@ -142,7 +154,7 @@ def _aligned(array: Array) -> Array:
 
 
 class Own(threading.local):
-    """Working memory of one thread's kernels, also written by replays."""
+    """Working memory of one thread's kernels on the GPU; replays write it, too."""
 
     def __init__(self) -> None:
         self.scratch: dict[str, Array] = {}
@@ -154,7 +166,10 @@ class Own(threading.local):
         dtype: str,
         make: Callable[..., Array],
     ) -> Array:
-        """Return persistent memory of at least a shape, allocated by `make`."""
+        """Return memory with at least ``shape[0]`` rows, reused in later calls.
+
+        `make` allocates it.
+        """
         key = f"{name} {shape[1:]} {dtype}"
         area = self.scratch.get(key)
         if area is None or area.shape[0] < shape[0]:
@@ -163,7 +178,7 @@ class Own(threading.local):
 
     @cached_property
     def total(self) -> Array:
-        """A count, followed by extremes: int64, on the GPU."""
+        """A count of vertices, then extremes of results: int64, shape (LANDED,)."""
         return cuda.to_device(np.zeros(LANDED, np.int64))
 
     @cached_property
@@ -313,7 +328,7 @@ class CudaArrays:
         self.launches(elements.add_one, 1, _WARP, (array,))
 
     def place(self, array: Array, entries: Entries) -> None:
-        """Set some entries of an array without gaps to values of the host."""
+        """Set single entries of an array, at flat indices, to values of the host."""
         count = entries.places.size
         if count <= _FEW_ENTRIES:
             self._place_few(address_of(array), entries)
@@ -324,7 +339,7 @@ class CudaArrays:
         self.launches(cuda_loops.place, blocks, BLOCK, (flat, *given))
 
     def _place_few(self, address: int, entries: Entries) -> None:
-        """Set entries of the array that begins at an address, by words or bytes."""
+        """Set entries of the array at `address` by memset calls of words or bytes."""
         values = np.ascontiguousarray(entries.values)
         item, raw = values.dtype.itemsize, values.tobytes()
         size, put = 4, self.driver.set_words
@@ -346,7 +361,7 @@ class CudaArrays:
     def read_counts(
         self, extremes: int, others: int
     ) -> tuple[int, list[float], list[int]]:
-        """Return the count, some extremes, and other counts behind them in `total`.
+        """Return the count, the extremes, and other counts after them, from `total`.
 
         Waits once for the device.
         """
@@ -360,12 +375,16 @@ class CudaArrays:
     def _make_loop(
         self, driver: Driver, cycle: Sequence[Superstep], shape: Shape
     ) -> DeviceLoop:
-        """Return a loop of a cycle, with the control kernel after each superstep."""
+        """Return a loop of a cycle, with the control kernel after each superstep.
+
+        The body of the loop has the cycle several times: see `_TOGETHER`.
+        """
         memory = self.own.loops
         most = _GATED_TOGETHER if shape.is_exact else _TOGETHER
         together = list(cycle) * max(1, most // len(cycle))
         shape = replace(shape, together=len(together))
-        # The kernel runs when it is recorded: without a node, it sets no condition.
+        # `control` is executed, too, when its launch is recorded. The header of zeros
+        # has no handle of a node, so that no condition is set then.
         self.driver.set_words(memory.address, 0, 2 * HEADER)
         controlled: list[Superstep] = []
         for number, (work, counts) in enumerate(together):
@@ -392,7 +411,10 @@ def is_met(side, value, bound):  # type: ignore[no-untyped-def]
 
 @device_function
 def announce(words, at, turn, next_turn, number):  # type: ignore[no-untyped-def]
-    """Update the pending counts of all foldmaps; return the count of the next one."""
+    """Update the pending counts of all foldmaps after a superstep of foldmap `turn`.
+
+    `number` vertices were committed. Returns the count of foldmap `next_turn`.
+    """
     vertices, count = words[VERTICES], int64(0)
     for other in range(at.turns):
         pending = words[uint32(HEADER + other)]
@@ -410,7 +432,7 @@ def announce(words, at, turn, next_turn, number):  # type: ignore[no-untyped-def
 
 @device_function
 def close_gates(words, at, gates):  # type: ignore[no-untyped-def]
-    """Skip the remaining supersteps of this round."""
+    """Clear the conditions of the later supersteps in the body of the loop."""
     for other in range(at.number + 1, at.gates):
         set_condition(uint64(words[uint32(gates + other)]), uint32(0))
 
@@ -419,9 +441,10 @@ def close_gates(words, at, gates):  # type: ignore[no-untyped-def]
 def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped-def]
     """Log a superstep that has committed ``total[0]`` vertices; one thread.
 
-    A negative number means that another rank is lost, which ends the loop. After the
-    last superstep of a node, or after each if they have gates, the condition of the
-    node is set.
+    A negative number is an error code of ranks, and ends the loop. Without gates, the
+    condition of the while node is set after the last superstep of the body. With gates,
+    it is cleared after the superstep at which the loop ends, and so are the conditions
+    of the later supersteps. `at` is the position of the superstep: see `At`.
     """
     if cuda.grid(1) != 0:
         return
@@ -440,7 +463,8 @@ def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped
     turn, next_turn = words[own + TURN], words[following + TURN]
     least, largest = words[following + LEAST], words[following + LARGEST]
     side, tested, bound = words[SIDE], words[own + TESTED], reals[BOUND]
-    # `stop` is in host memory: its slow load overlaps the next superstep.
+    # `stop` is in host memory, and its load is slow. It is not loaded in the last
+    # superstep of the body, which the next repetition waits for.
     stopped = int64(0) if is_last else int64(cuda.ldcv(stop, 0))
     if done == 0:
         words[BEGUN] = begun = last = now
@@ -456,7 +480,8 @@ def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped
         words[uint32(entry + OF_AN_ENTRY + other)] = total[uint32(1 + other)]
     words[DONE], words[LAST], words[LATE] = done + 1, now, late
     words[ENDS] = 1 if ends or ended else 0
-    # Without gates, all supersteps of a round run.
+    # With gates, an end by `stop` or the time limit waits for the end of a cycle.
+    # Without gates, the rest of the body runs in any case.
     ends = ends or (ended and (is_whole or at.gates == 0))
     sets_condition = ends if at.gates > 0 else is_last
     if sets_condition and node != 0:

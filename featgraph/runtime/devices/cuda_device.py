@@ -1,11 +1,14 @@
 """The CUDA target: arrays of graphs, and launches of folded kernels.
 
-Kernels of schedules that divide edges evenly sweep a list of vertices with a prefix sum
-of their degrees. Three small kernels build it on the device, in the order of vertices:
-one that counts, `add_up`, and one that lists. The folder prints the first and the last
-since they sweep rows.
+`CudaDevice.launch` finds the grid of an entry, allocates its scratch memory and calls
+the driver. `CudaRows` copies values of properties to and from rows that are padded to
+whole vector loads of a lane.
 
-Rows of properties are padded to whole vector loads of a lane.
+Kernels of schedules that divide edges evenly sweep a list of vertices with a prefix sum
+of their degrees. Three small kernels build the list on the device, in the order of
+vertices (`CudaDevice._list_rows`): one counts vertices and edges a warp, `add_up` scans
+the counts, and one writes the list. The first and the last sweep rows, and are printed
+by the folder.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ _MOST_BLOCKS = 1 << 14
 
 
 class CudaRows:
-    """Values of properties in arrays of one device, whose rows may be padded.
+    """Values of properties in arrays of a GPU, the rows of which may be padded.
 
     Padding starts as zeros. Kernels may write to it, and no result depends on it.
     """
@@ -139,7 +142,7 @@ class CudaRows:
         self._arrays.place(array, Entries(places, given))
 
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
-        """Copy the rows of which a mark is 1."""
+        """Copy the rows of `source` with a mark of 1 to `target`."""
         count = source.shape[0]
         if source.size == 0:
             return
@@ -165,23 +168,29 @@ def _first(array: Array, count: int) -> Array:
 
 
 def _stored_apart(entries: Entries, width: int, stride: int) -> Entries:
-    """Return entries at their offsets in padded rows."""
+    """Return entries with flat indices into padded rows of `stride` elements."""
     rows, features = np.divmod(entries.places, width)
     return Entries(rows * stride + features, entries.values)
 
 
-#: Most blocks whose warps scan a set, a range of its words each.
+#: Most blocks of the counting and the listing kernel; each warp scans a range of words.
 MOST_BLOCKS = 1024
-#: Threads of the block that scans their counts.
+#: Threads of the single block of `add_up`.
 THREADS = 256
 
 
 @kernel(cache=True)
 def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-untyped-def]
-    """Replace both arrays of counts by their exclusive prefix sums, by one block."""
+    """Replace two arrays of counts by their exclusive prefix sums; one block.
+
+    `counts` and `edges` have the numbers of vertices and edges of each of the `warps`.
+    The total of vertices goes to ``share_count[0]``, the total of edges to the end of
+    `share_begins`.
+    """
     thread = uint32(cuda.threadIdx.x)
     box_count = cuda.shared.array(THREADS, int32)
     box_edges = cuda.shared.array(THREADS, int64)
+    # Each thread sums the counts of consecutive warps.
     each = (warps + THREADS - 1) // THREADS
     first = min(int64(thread) * each, warps)
     last = min(first + each, warps)
@@ -192,6 +201,7 @@ def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-
     box_count[thread] = count
     box_edges[thread] = total
     cuda.syncthreads()
+    # Inclusive prefix sums over the threads, in log2(THREADS) steps.
     offset = uint32(1)
     while offset < THREADS:
         more, further = int32(0), int64(0)
@@ -207,6 +217,7 @@ def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-
         all_rows = box_count[thread]
         share_count[0] = all_rows
         share_begins[uint32(all_rows)] = box_edges[thread]
+    # Sums over all earlier threads; the counts of this thread follow one by one.
     count = int32(box_count[thread] - count)
     total = box_edges[thread] - total
     for place in range(first, last):
@@ -219,24 +230,25 @@ def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-
 
 Array = Any
 Words = Any
-#: Most blocks that combine partial results of a reduce: all that run at a time.
+#: Most blocks that combine partial results of a reduce: 16 for each of the 132
+#: multiprocessors of an H100 or H200, which all run at a time.
 _FINISHING_BLOCKS = 2112
 #: Vertices are packed if at most one in this many is due: for one lane per vertex, and
-#: for several. A road-like graph of 4M vertices with one in 32 due took 31 against 53
-#: us, with one in 8 the same. With eight lanes per vertex packing saves only the blocks
-#: that have no work, 20 us on 4M vertices (NVIDIA H200).
+#: for several. A road-like graph of 4M vertices with one in 32 due took 31 us packed
+#: and 53 us plain, with one in 8 the same. With eight lanes per vertex packing saves
+#: only the blocks that have no work, 20 us on 4M vertices (NVIDIA H200).
 _PACKED_ALONE, _PACKED_SHARED = 16, 512
 #: The same for the sources of a push: without packing, a push from ten of 8.8M and
 #: 15.6M vertices with 16 lanes each took 360 and 820 us (NVIDIA H100).
 _PACKED_SOURCES = 64
 #: Foldmaps restricted to at most this fraction of the vertices sweep a list of them.
 _LISTED = 3 / 4
-#: Names of source sets among the arguments of a module.
+#: Names of source sets among the arguments of a kernel.
 _SOURCES = ("sources", "active_sources")
 
 
 def _one_in(phase: Phase) -> int:
-    """Return n if a phase packs vertices as soon as at most one in n is swept."""
+    """Return n: a phase packs vertices if it sweeps at most one in n."""
     if phase.kind.pushes:
         return _PACKED_SOURCES
     return _PACKED_ALONE if phase.mapping.lanes_per_vertex == 1 else _PACKED_SHARED
@@ -266,8 +278,8 @@ class CudaDevice(CudaArrays):
         self.sets, self.rows = CudaSets(self), CudaRows(self)
         self.keys = CudaKeys(self, self.sets)
         self.trees = CudaTrees(self)
-        # Kernels of hubs and of all other vertices run concurrently. Both streams
-        # synchronize with the default stream.
+        # Kernels of hubs and of all other vertices run concurrently. Both streams are
+        # blocking ones, which the default stream orders against all other work.
         self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}
 
     def graph_array(self, graph: Graph, name: str) -> Array:
@@ -289,7 +301,7 @@ class CudaDevice(CudaArrays):
         return self.upload(host_graph_array(graph, name))
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
-        """Return the number of partial results of a reduce, or of nodes of a tree."""
+        """Return the number of rows for partial results: blocks, or nodes of a tree."""
         if phase.in_a_tree:
             words = word_count(graph.vertex_count)
             return max(Subtree(0, words, words).row_count, 1)
@@ -313,7 +325,7 @@ class CudaDevice(CudaArrays):
         return "listed" if is_listed and plan.can_take("listed", phase) else "plain"
 
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
-        """Return the vertices of a mask if kernels should sweep a list, else None."""
+        """Return the vertices of a mask as an array; None if there are none or many."""
         vertices = np.flatnonzero(mask).astype(np.int32)
         is_short = 0 < vertices.size <= _LISTED * mask.size
         return self.upload(vertices) if is_short else None
@@ -338,7 +350,8 @@ class CudaDevice(CudaArrays):
             self._list_rows(bound, values)
         for name, (dtype, shape) in entry.scratch.items():
             groups = blocks * block // mapping.lanes_per_vertex
-            # Kernels of hubs run concurrently with those of other vertices.
+            # Kernels of hubs run concurrently with those of other vertices: each has
+            # memory of its own.
             own = f"{name} of {entry.role}"
             memory = self._scratch_area(own, (groups, *shape), dtype)
             values[bound.place[name]] = memory
@@ -353,7 +366,7 @@ class CudaDevice(CudaArrays):
             bound.grid = bound.function, blocks, block, stream
 
     def _grid(self, bound: BoundEntry, values: list[Any], block: int) -> int:
-        """Return the number of blocks of an entry."""
+        """Return the number of blocks of an entry; 0 if there is nothing to sweep."""
         entry, phase = bound.entry, bound.phase
         if entry.schedule is None:
             entries = int(values[bound.place["partials"]].shape[1])
@@ -369,7 +382,10 @@ class CudaDevice(CudaArrays):
         return entry.schedule.grid(phase.mapping, sizes)
 
     def _list_rows(self, bound: BoundEntry, values: list[Any]) -> None:
-        """List the sources that an entry sweeps, with prefix sums of their degrees."""
+        """List the sources that an entry sweeps, with prefix sums of their degrees.
+
+        The arrays become arguments of the entry.
+        """
         words = [values[bound.place[n]] for n in _SOURCES if n in bound.place]
         count = bound.vertex_count
         offset = "int64" if bound.kernel.plan.traits.wide_offsets else "int32"
@@ -397,11 +413,12 @@ class CudaDevice(CudaArrays):
             values[bound.place[name]] = array
 
     def _scratch_area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return uninitialized memory of this thread, at least of a shape."""
         return self.own.area(name, shape, dtype, self.empty)
 
     @cached_property
     def multiprocessors(self) -> int:
-        """Number of multiprocessors: the blocks that run at a time if each fits one."""
+        """Number of multiprocessors of the GPU."""
         return int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
     def synchronize(self) -> None:
@@ -410,7 +427,7 @@ class CudaDevice(CudaArrays):
 
 
 def long_oriented_rows(graph: Graph) -> npt.NDArray[np.int32]:
-    """Return the oriented rows that are swept by blocks, most work first."""
+    """Return the long rows of the oriented graph, which blocks sweep, longest first."""
     length, work = np.diff(graph.oriented.upper.row_offsets), graph.oriented.work
     rows = np.flatnonzero((length >= LONG_ROW) & (work > length + 1))
     return longest_first(rows, work[rows])

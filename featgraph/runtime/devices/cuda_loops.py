@@ -1,4 +1,9 @@
-"""Small kernels over bitvectors, launched between folded kernels."""
+"""Small CUDA kernels over bitvectors, launched between folded kernels.
+
+They combine, count, copy and compare sets (`words_or` to `all_if`, `count_bits`), find
+near vertices (`near`, `first_key`), refresh stale rows (`refresh_vertices`), and write
+and read logs of sets (`log_set`, `play_set`). Bit v % 32 of word v // 32 is vertex v.
+"""
 
 import math
 
@@ -20,7 +25,7 @@ MOST = 1.7976931348623157e308
 
 @kernel(cache=True)
 def place(array, places, values):  # type: ignore[no-untyped-def]
-    """Set some elements of a one-dimensional array."""
+    """Set the elements of a one-dimensional array at `places` to `values`."""
     for entry in range(cuda.grid(1), places.size, cuda.gridsize(1)):
         array[places[entry]] = values[entry]
 
@@ -78,7 +83,10 @@ def settle(due, stale, patched):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def differ(last, now, flag):  # type: ignore[no-untyped-def]
-    """Set ``flag[0]`` to whether any entry differs; one block. NaN equals NaN."""
+    """Set ``flag[0]`` to 1 if any entry differs, else to 0; one block.
+
+    NaN equals NaN.
+    """
     found = False
     for place in range(cuda.threadIdx.x, now.size, cuda.blockDim.x):
         old, new = last[place], now[place]
@@ -92,7 +100,7 @@ def differ(last, now, flag):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def all_if(flag, full, words, out):  # type: ignore[no-untyped-def]
-    """Set `out` to `full` where ``flag[0]`` is not 0, else to `words`."""
+    """Set `out` to `full` if ``flag[0]`` is not 0, else to `words`."""
     word = cuda.grid(1)
     if word < out.size:
         out[uint32(word)] = full[uint32(word)] if flag[0] else words[uint32(word)]
@@ -120,9 +128,9 @@ def extreme(values, sign, out, place):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def near(words, keys, width, sign, limit, delta, extremes, out):  # type: ignore[no-untyped-def]
-    """Set `out` to the vertices of `words` with a feature that is not beyond a limit.
+    """Set `out` to the vertices of `words` with a key that is not beyond a limit.
 
-    `keys` has shape (V, N), of which `width` features are in use; a warp takes a word.
+    `keys` has shape (V, N), with `width` keys a row and padding; a warp takes a word.
     If `delta` is not 0 and the first key, ``extremes[1]``, is beyond `limit`, the limit
     becomes that key plus `delta`.
     """
@@ -149,7 +157,7 @@ def near(words, keys, width, sign, limit, delta, extremes, out):  # type: ignore
 def first_key(words, keys, width, sign, extremes):  # type: ignore[no-untyped-def]
     """Lower ``extremes[1]`` to the smallest ``sign * key`` of the vertices in `words`.
 
-    It is at most `MOST`, and -inf if a key is NaN.
+    Infinite keys count as `MOST`, and NaN as -inf.
     """
     here = float64(math.inf)
     for v in range(cuda.grid(1), keys.shape[0], cuda.gridsize(1)):
@@ -199,11 +207,12 @@ def count_in_one_block(words, total):  # type: ignore[no-untyped-def]
 
 @device_function
 def copy_marked(mine, first, step, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in a warp's words, lane l's ``l * step`` further.
+    """Copy the rows of the vertices in 32 words of a warp, one a lane.
 
-    Consecutive lanes copy consecutive entries of 32 rows. Integers have the types with
-    which kernels of due sets call the same functions: other types would compile them
-    again.
+    Lane l has the word `mine` with index ``first + l * step``. The warp lists the
+    vertices of all lanes, 32 at a time; consecutive lanes copy consecutive entries of
+    their rows. Integers have the types with which kernels of due sets call the same
+    functions: other types would compile them again.
     """
     lane, width = int32(cuda.laneid), uint32(current.shape[1])
     before, count = warp.bits_before(mine)
@@ -222,7 +231,7 @@ def copy_marked(mine, first, step, next_, current):  # type: ignore[no-untyped-d
 
 @kernel(cache=True)
 def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words`, both of shape (V, N)."""
+    """Copy rows of `current` to `next_`, of shape (V, N), at vertices in `words`."""
     lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
     for place in range(cuda.grid(1) >> 5, words.size, turn * step):
@@ -233,7 +242,7 @@ def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def refresh_vertices_without(words, without, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in `words` but not in `without`, shape (V, N)."""
+    """Do the same at vertices in `words` but not in `without`."""
     lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
     for place in range(cuda.grid(1) >> 5, words.size, turn * step):
@@ -246,7 +255,7 @@ def refresh_vertices_without(words, without, next_, current):  # type: ignore[no
 
 @kernel(cache=True)
 def copy_rows(marks, source, target):  # type: ignore[no-untyped-def]
-    """Copy the rows of which a mark is 1, both of shape (N, K)."""
+    """Copy the rows of `source` with a mark of 1 to `target`, of shape (N, K)."""
     for place in range(cuda.grid(1), source.shape[0], cuda.gridsize(1)):
         row = uint64(place)
         if marks[row] == 1:
@@ -256,9 +265,10 @@ def copy_rows(marks, source, target):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def log_set(words, pairs, ends):  # type: ignore[no-untyped-def]
-    """Append the nonzero words of a set, each after its index, to a log.
+    """Append the nonzero words of a set to a log, as pairs (index, word).
 
-    ``ends[1]`` counts the pairs of all sets.
+    ``ends[1]`` counts the pairs of all sets. The order of the pairs of a set is not
+    determined.
     """
     lane = uint32(cuda.laneid)
     for first in range(cuda.grid(1) - lane, words.size, cuda.gridsize(1)):

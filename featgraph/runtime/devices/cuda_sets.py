@@ -1,4 +1,10 @@
-"""Vertex sets of the CUDA target: bitvectors on the device."""
+"""Vertex sets of the CUDA target: bitvectors on the device.
+
+`CudaSets` launches the kernels of `cuda_loops` and of rows (`_RowWalks`); `CudaKeys`
+those of near and far vertices. Methods named `leave_*` store a number on the device,
+and the host reads several numbers in one wait (`CudaSets.read_counts`). New sets are
+taken from the pools of the recorder, so that replays find them at the same addresses.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +36,13 @@ __all__ = ["CudaKeys", "CudaSets"]
 
 Array = Any
 Words = Any
-#: Most words of a set that one block counts, without atomics and without clearing.
+#: Sets of up to this many words are counted by one block, which needs no atomics and no
+#: total set to zero first.
 _ONE_BLOCK_WORDS = 4096
 #: Edges per lane in sweeps over all edges.
 _AT_A_TIME = 4
-#: Blocks that scan the words of a set. With more, most warps have no work; with fewer,
-#: each sweeps more words one after the other.
+#: Most blocks that scan the words of a set: 16 for each of 132 multiprocessors. With
+#: more, most warps have no work; with fewer, each takes more words one by one.
 _SCAN_BLOCKS = 2112
 #: Infinity as the bits of a float64.
 _INF = 0x7FF << 52
@@ -47,7 +54,7 @@ def scanning(words: Words) -> int:
 
 
 class _RowWalks:
-    """Launches of kernels that sweep the rows of a set's vertices."""
+    """Launches kernels that sweep the rows of a set's vertices."""
 
     def __init__(self, arrays: CudaArrays, some_words: Callable[[int], Words]) -> None:
         self._arrays, self._some_words = arrays, some_words
@@ -55,20 +62,20 @@ class _RowWalks:
     def run(
         self, kernel: RowKernel, blocks: int, given: tuple[Any, ...], block: int = 0
     ) -> None:
-        """Launch a kernel that sweeps rows."""
+        """Launch a kernel, with its rows as the last arguments."""
         arguments = (*given, *kernel.rows)
         self._arrays.launches(kernel.function, blocks, block or BLOCK, arguments)
 
     def leave_edges(
         self, words: Words, graph: DeviceGraph, along: str, total: Array
     ) -> None:
-        """Store the number of a set's edges in some rows in `total`, on the device."""
+        """Store the number of edges in the rows of a set in ``total[0]``."""
         self._arrays.driver.set_words(address_of(total), 0, 2)
         kernel = graph.kernel("count", along)
         self.run(kernel, scanning(words), (words, total))
 
     def found(self, active: Words, graph: DeviceGraph, along: str) -> Words:
-        """Return `active` and the vertices that have an active one in their rows."""
+        """Return `active` and the vertices with an active one in their rows: a pull."""
         due, vertices = self._some_words(active.size), graph.vertex_count
         given = active, due, vertices, HUB_DEGREE
         self.run(graph.kernel("find", along), block_count(vertices), given)
@@ -77,7 +84,7 @@ class _RowWalks:
         return due
 
     def reached(self, active: Words, graph: DeviceGraph, along: str) -> Words:
-        """Return `active` and the vertices reached along edges of active ones."""
+        """Return `active` and the other ends of edges of active vertices: a push."""
         due, rows = self._some_words(active.size), REVERSED[along]
         self._arrays.copy(due, active)
         kernel = graph.kernel("reach", rows)
@@ -91,7 +98,7 @@ class _RowWalks:
         self, name: str, given: tuple[Any, ...], graph: DeviceGraph, rows: str,
         blocks: int,
     ) -> None:  # fmt: skip
-        """Launch a kernel for hubs, a block each, if there are any."""
+        """Launch a kernel that takes one hub, or a part of one, per block, if any."""
         if blocks:
             of_hubs = graph.kernel(name, rows)
             self.run(of_hubs, blocks, given, of_hubs.threads)
@@ -127,7 +134,7 @@ class CudaSets:
         return words
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector without vertices, except those in the words of `apart`."""
+        """Return a bitvector of `count` zero words, except for ``apart[index]``."""
         words = self.some_words(count)
         first = self._launch.address_of(words)
         self._driver.set_words(first, 0, count)
@@ -137,6 +144,7 @@ class CudaSets:
         return words
 
     def _combine(self, function: Any, a: Words, b: Words) -> Words:
+        """Return a new set, made of two others word by word."""
         out = self.some_words(a.size)
         self._launch(function, block_count(a.size), BLOCK, (a, b, out))
         return out
@@ -161,7 +169,7 @@ class CudaSets:
         return out
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Mark due vertices as patched or, where stale, as recomputed."""
+        """Update the sets of `Incremental`: see `VertexSets.settle`."""
         blocks = block_count(due.size)
         self._launch(cuda_loops.settle, blocks, BLOCK, (due, stale, patched))
 
@@ -202,7 +210,7 @@ class CudaSets:
     ) -> tuple[int, list[float], list[int]]:
         """Return the count, extremes and other counts from the device; wait once.
 
-        It sets the count of `reach`, too.
+        `reach.pushed` is set, too.
         """
         arrays, own = self._arrays, self._arrays.own
         if reach is None:
@@ -214,7 +222,7 @@ class CudaSets:
         return number, seen, counts
 
     def leave_count(self, words: Words, results: Sequence[tuple[Array, bool]]) -> None:
-        """Store the number of set bits on the device, and extremes of results."""
+        """Store the number of set bits, and extremes of results, in `Own.total`."""
         self.leave_extremes(results)
         arguments = (words, self._arrays.own.total)
         if words.size <= _ONE_BLOCK_WORDS:
@@ -225,21 +233,25 @@ class CudaSets:
             self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
 
     def leave_extremes(self, results: Sequence[tuple[Array, bool]]) -> None:
-        """Store the extremes of results after the count on the device."""
+        """Store the extremes of results in `Own.extremes`, after the count."""
         for place, (array, is_largest) in enumerate(results, 1):
             flat = array if array.ndim == 1 else array.reshape(array.size)
             sign, out = np.float64(1 if is_largest else -1), self._arrays.own.extremes
             self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return the number of a set's edges in some rows; wait for the device."""
+        """Return the number of edges in the rows of a set; wait for the device."""
         self._walks.leave_edges(words, graph, along, self._arrays.own.total)
         return self._arrays.read_counts(0, 0)[0]
 
     def reach(self, active: Words, graph: DeviceGraph) -> Reach:
-        """Return the reach of a set; its count is stored on the device."""
+        """Return the reach of a set; its edges are counted on the device.
+
+        The superstep cannot be recorded, since the next one may choose another
+        direction.
+        """
         self._walks.leave_edges(active, graph, "out", self._arrays.own.edges)
-        self._driver.note(*OPAQUE)  # the next superstep may choose another direction
+        self._driver.note(*OPAQUE)
         return Reach(active, 0)
 
     def log(self, words: Words, pairs: Array, ends: Array) -> None:
@@ -279,8 +291,8 @@ class CudaSets:
         edges: int | None = None,
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges."""
-        # Ghosts of a part gather nothing: density is estimated by the sizes of the
-        # whole graph, in which active vertices are as dense.
+        # Ghosts of a part gather nothing. The density of active vertices in the part is
+        # estimated by that in the whole graph.
         vertices, all_edges = graph.whole
         if edges is not None:
             vertices, all_edges = graph.vertex_count, graph.edge_count
@@ -301,7 +313,7 @@ class CudaSets:
     def refresh_vertices(
         self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`."""
+        """Copy `current` to `next_` at vertices in `words` but not in `without`."""
         blocks = scanning(words)
         rows = self.rows_of(next_), self.rows_of(current)
         if without is None:
@@ -313,10 +325,10 @@ class CudaSets:
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
-        """Copy the rows of the out-edges of the vertices in `words`.
+        """Copy `current` to `next_` at the out-edges of the vertices in `words`.
 
-        If there are hubs, whose edges would occupy one warp for long, all edges are
-        swept and their sources tested.
+        If there are hubs, the edges of which would occupy one warp for long, all edges
+        of the graph are swept and their sources tested.
         """
         if current.size == 0:
             return
@@ -330,7 +342,7 @@ class CudaSets:
 
 
 class CudaKeys:
-    """Operations on sets of vertices of one device by their keys."""
+    """Operations on sets of vertices by their keys: see `SetKeys`."""
 
     def __init__(self, arrays: CudaArrays, sets: CudaSets) -> None:
         self._arrays, self._sets = arrays, sets
@@ -359,7 +371,8 @@ class CudaKeys:
     ) -> tuple[Words, int, float, int]:
         """Return near vertices, their number, the limit, and the size of `words`.
 
-        The device moves the limit if no vertex is near. One wait.
+        If no vertex is near, the kernel moves the limit, as the host does afterwards.
+        The host waits once.
         """
         self._leave_first(words, keys, order)
         near = self._near(words, keys, order, limit, delta)
@@ -373,6 +386,7 @@ class CudaKeys:
         return near, count, limit, number
 
     def _leave_first(self, words: Words, keys: Array, order: tuple[int, float]) -> None:
+        """Store the smallest ``sign * key`` of a set in ``Own.extremes[1]``."""
         width, sign = order
         own, driver = self._arrays.own, self._arrays.driver
         high, low = divmod(_INF, 1 << 32)
@@ -391,6 +405,7 @@ class CudaKeys:
         limit: float,
         delta: float,
     ) -> Words:
+        """Return the near vertices of a set: see `cuda_loops.near`."""
         width, sign = order
         out = self._sets.some_words(words.size)
         blocks = min(block_count(words.size * 32), 1 << 16)

@@ -1,8 +1,10 @@
 """Reductions in a fixed tree of 32 branches on a GPU.
 
-Kernels of a reduce store one row of numbers per block of vertices; see `fixed_trees`
-for the tree. Each node combines its children in order, so that its bits do not depend
-on the number of threads.
+`fixed_trees` describes the tree. Kernels of a reduce store one row of numbers per leaf
+(a block of 32 vertices). `combine_level` combines one level on many blocks, `finish`
+the remaining levels on one block, and `finish_joined` the top nodes of all ranks. Each
+node combines its children in order, so that its bits do not depend on the number of
+threads. `CudaTrees` launches the kernels.
 """
 
 from __future__ import annotations
@@ -25,18 +27,19 @@ __all__ = [
     "finish_joined",
 ]
 
-#: Threads of the block that combines the last levels.
+#: Threads of the single block that combines the last levels.
 THREADS = 512
 
 
 @device_function
 def _pair(a, b, is_product):  # type: ignore[no-untyped-def]
+    """Combine two entries: a product or a sum."""
     return a * b if is_product else a + b
 
 
 @device_function
 def _node(rows, first, count, f, is_product):  # type: ignore[no-untyped-def]
-    """Return one entry of the combine of neighboring rows."""
+    """Combine entry `f` of `count` rows from row `first` on."""
     total = rows[first, f]
     if count == 32:  # most nodes: all loads are issued together
         for child in range(1, 32):
@@ -49,7 +52,7 @@ def _node(rows, first, count, f, is_product):  # type: ignore[no-untyped-def]
 
 @device_function
 def _combine(rows, step, thread, threads, is_product):  # type: ignore[no-untyped-def]
-    """Combine the rows of a step, 32 at a time."""
+    """Combine the rows of a step (first row, row count, first parent), 32 at a time."""
     first, count, above = step
     width = int64(rows.shape[1])
     for index in range(thread, (count + 31) // 32 * width, threads):
@@ -70,7 +73,8 @@ def combine_level(rows, first, count, above, is_product):  # type: ignore[no-unt
 def finish(rows, steps, tops, first_slot, is_product, nodes):  # type: ignore[no-untyped-def]
     """Combine the remaining levels, and store the top nodes; one block.
 
-    They go to `nodes` from `first_slot` on; all other slots become zeros.
+    `steps` has a row for each level, `tops` the row of each top node. The top nodes go
+    to `nodes` from `first_slot` on; all other slots become zeros.
     """
     thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
     width = int64(rows.shape[1])
@@ -93,7 +97,8 @@ def finish(rows, steps, tops, first_slot, is_product, nodes):  # type: ignore[no
 def finish_joined(nodes, work, children, begins, root, is_product, result):  # type: ignore[no-untyped-def]
     """Combine the top nodes of all ranks, level by level; one block.
 
-    Inner nodes above them go to `work`: see `Joined`.
+    Node n is row n of `nodes` (a top node) or, beyond these, a row of `work` (an inner
+    node that is combined here): see `Joined`.
     """
     thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
     width = int64(result.size)
@@ -117,7 +122,10 @@ def finish_joined(nodes, work, children, begins, root, is_product, result):  # t
 
 @device_function
 def _entry(nodes, work, node, given, width, f):  # type: ignore[no-untyped-def]
-    """Return an entry of a node, any number for -1; both loads are issued at once."""
+    """Return an entry of a node; any number for node -1.
+
+    Indices are clamped, so that both loads can be issued without a branch.
+    """
     number = int64(node)
     known = nodes[max(min(number, given - 1), int64(0)) * width + f]
     made = work[max(number - given, int64(0)), f]
@@ -125,23 +133,24 @@ def _entry(nodes, work, node, given, width, f):  # type: ignore[no-untyped-def]
 
 
 Array = Any
-#: Most entries of a level that one block combines with all levels above: a launch per
-#: level would take longer.
+#: A level with up to this many entries is combined by one block, with all levels above
+#: it: a launch per level would take longer.
 _ONE_BLOCK = 1 << 10
+#: Most blocks of a launch for one level; each thread takes more entries beyond that.
 _MOST_BLOCKS = 1 << 12
-#: Combine of nodes -> argument of kernels.
+#: Combine of two nodes -> argument `is_product` of the kernels.
 _IS_PRODUCT: dict[np.ufunc, bool] = {np.add: False, np.multiply: True}
 
 
 class _Steps(NamedTuple):
-    """The launches for a subtree.
+    """Arguments of the launches for a subtree.
 
     Attributes
     ----------
     grids : sequence of (int, int, int)
-        Levels for many blocks: see `Subtree`.
+        Steps of lower levels, a launch of many blocks each: see `Subtree.steps`.
     rest : array of int64, shape (N, 3)
-        Upper levels, which one block combines.
+        Steps of the upper levels, which one block combines.
     tops : array of int64
         Rows of the top nodes; [-1] if there are none.
     """
@@ -152,7 +161,7 @@ class _Steps(NamedTuple):
 
 
 class JoinTables(NamedTuple):
-    """The tree over the top nodes of all ranks: see `Joined`.
+    """The tables of a `Joined` tree, on the device.
 
     Attributes
     ----------
@@ -176,26 +185,27 @@ class JoinTables(NamedTuple):
 
 
 class CudaTrees:
-    """Combines of blocks of vertices in a fixed tree on one device."""
+    """Combines rows of vertex blocks in a fixed tree on a GPU: see `Trees`."""
 
     def __init__(self, arrays: CudaArrays) -> None:
         self._arrays = arrays
         self._known: dict[tuple[Subtree, int], _Steps] = {}
 
     def given(self, words: int) -> dict[str, int]:
-        """Return the arguments of a kernel that stores a row for each word."""
+        """Return the arguments that make a kernel store a row for each word."""
         return {"together": BRANCHES, "part_count": words}
 
     def combine(self, rows: Array, words: int, result: Array, pair: np.ufunc) -> None:
-        """Combine all blocks, the first rows of `rows`, into `result`."""
+        """Combine the rows of all words, the first of `rows`, into `result`."""
         self.climb(rows, Subtree(0, words, words), 0, result, pair)
 
     def climb(
         self, rows: Array, subtree: Subtree, slot: int, nodes: Array, pair: np.ufunc
     ) -> None:
-        """Combine the blocks of a subtree, and store its top nodes from a slot on.
+        """Combine the leaves of a subtree, and store its top nodes.
 
-        `nodes` is one-dimensional; all other slots become zeros.
+        They go to the slots of `nodes`, a flat array, from `slot` on; all other slots
+        become zeros.
         """
         width, is_product = int(rows.shape[1]), _IS_PRODUCT[pair]
         steps = self._known.get((subtree, width))
@@ -223,6 +233,7 @@ class CudaTrees:
         self._arrays.launches(finish_joined, 1, THREADS, given)
 
     def _steps(self, subtree: Subtree, width: int) -> _Steps:
+        """Divide the levels of a subtree between launches; upload the tables."""
         steps = list(subtree.steps)
         few = [-(-n // BRANCHES) * width <= _ONE_BLOCK for _, n, _ in steps]
         many = few.index(True) if True in few else len(few)

@@ -3,6 +3,11 @@
 The leaves are blocks of 32 consecutive vertices in the user's numbering, each summed in
 ascending order. An inner node is the sum of 32 nodes below it, from first to last. So a
 sum has the same bits for any number of threads and ranks, and for any partition.
+
+A rank with a range of the leaves combines them as far as whole nodes go; the *top
+nodes* that remain are exchanged and combined to the root. On the host, `nodes_of`
+returns these nodes and `combine_all` the root. For a GPU, `Subtree` has the places of a
+range's nodes in memory, and `join` makes the tree over the top nodes of all ranks.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ __all__ = [
     "nodes_of",
 ]
 
+#: Children of an inner node, and vertices of a leaf: the bits of a word of a set.
 BRANCHES = 32
 Rows = npt.NDArray[Any]
 
@@ -51,9 +57,9 @@ class Nodes(NamedTuple):
 
 
 def combine_groups(rows: Rows, pair: np.ufunc) -> Rows:
-    """Return the parents of nodes that begin with a whole group.
+    """Combine rows 32 at a time: return the parents of neighboring nodes.
 
-    The last group may be partial.
+    The first row begins a group; the last group may be partial.
     """
     groups = -(-len(rows) // BRANCHES)
     padded = np.full((groups * BRANCHES, *rows.shape[1:]), pair.identity, rows.dtype)
@@ -66,13 +72,14 @@ def combine_groups(rows: Rows, pair: np.ufunc) -> Rows:
 
 
 def nodes_of(first: int, blocks: Rows, pair: np.ufunc) -> Iterator[Nodes]:
-    """Generate the fewest nodes that cover some neighboring blocks and no others.
+    """Generate the top nodes of a range of leaves: the fewest that cover it exactly.
 
     Parameters
     ----------
     first : int
-        Index of the first block.
+        Index of the first leaf.
     blocks : array, shape (N, size)
+        The leaves.
     pair : numpy.ufunc
         Combines two nodes; it has an identity.
     """
@@ -89,7 +96,10 @@ def nodes_of(first: int, blocks: Rows, pair: np.ufunc) -> Iterator[Nodes]:
 
 
 def combine_all(nodes: Sequence[Nodes], blocks: int, pair: np.ufunc) -> Rows:
-    """Return the root of a tree of some blocks from nodes that cover each once."""
+    """Return the root of a tree with `blocks` leaves.
+
+    `nodes` cover each leaf exactly once.
+    """
     places, rows = np.empty(0, np.int64), nodes[0].rows[:0]
     level = 0
     while True:
@@ -108,14 +118,14 @@ def combine_all(nodes: Sequence[Nodes], blocks: int, pair: np.ufunc) -> Rows:
 
 
 class HostTrees:
-    """Combines of blocks that one rank has all of, in host memory."""
+    """Reduces in a fixed tree in host memory: see `Trees`."""
 
     def given(self, words: int) -> dict[str, int]:
-        """Return further arguments of a kernel that stores the blocks: none."""
+        """Return no arguments: kernels of the CPU store a row for each word anyway."""
         return {}
 
     def combine(self, rows: Rows, words: int, result: Rows, pair: np.ufunc) -> None:
-        """Store the combine of all blocks in `result`."""
+        """Combine the rows of all words into `result`."""
         nodes = [*nodes_of(0, rows, pair)]
         result[...] = combine_all(nodes, len(rows), pair)
 
@@ -124,14 +134,14 @@ class HostTrees:
 
 
 class Level(NamedTuple):
-    """Neighboring nodes of one level that are combined from those below.
+    """The nodes of one level of a subtree, and their places in memory.
 
     Attributes
     ----------
     first : int
-        Index of the first node in its level.
+        Index of the first node in its level of the whole tree.
     row : int
-        Its row in memory.
+        Row of the first node in memory.
     size : int
         Number of nodes.
     head : int
@@ -149,11 +159,11 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Subtree:
-    """The nodes that can be combined from a range of the leaves, `begin` to `end`.
+    """The nodes that can be combined from the leaves `begin` to `end` of a tree.
 
-    The tree has `leaves` leaves. Levels follow each other in memory, leaves first. The
-    last group of a level counts as whole: its missing children do not exist in the
-    tree.
+    The tree has `leaves` leaves. In memory, the levels of the subtree follow each
+    other, leaves first. The last group of a level of the tree counts as whole, though
+    it may have fewer than 32 nodes.
     """
 
     begin: int
@@ -208,12 +218,12 @@ class Joined(NamedTuple):
     Attributes
     ----------
     firsts : list of int
-        Index of the first top node of each rank, and the number of all top nodes.
+        Number of the first top node of each rank; and the number of all top nodes.
     children : array of int32, shape (N, 32)
-        Children of each inner node; -1 for none. Inner nodes are numbered after the top
-        nodes.
+        Numbers of the children of each inner node; -1 for none. Inner nodes are
+        numbered after the top nodes.
     begins : list of int
-        Index of the first inner node of each level; and N.
+        Row of `children` with the first inner node of each level; and N.
     root : int
         Number of the root.
     """
@@ -225,7 +235,10 @@ class Joined(NamedTuple):
 
 
 def join(parts: Sequence[Subtree]) -> Joined:
-    """Return the tree over the top nodes of `parts`, which have each leaf once."""
+    """Return the tree over the top nodes of `parts`, one a rank.
+
+    The parts cover each leaf exactly once.
+    """
     firsts, known = [0], dict[tuple[int, int], int]()
     for part in parts:
         for level, place, _ in part.tops:

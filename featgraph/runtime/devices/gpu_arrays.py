@@ -1,4 +1,9 @@
-"""Arrays of a graph built on the GPU, by their names in generated code."""
+"""Arrays of a graph that was built on the GPU, by their names in generated code.
+
+`built_array` returns the array of a name, made of `GpuEdges`. `longest_first`,
+`parts_of_rows` and `joined_parts` make the lists of hubs that schedules sweep; the host
+uses them, too.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +39,15 @@ from featgraph.graph.views.structure import (
 __all__ = ["built_array", "joined_parts", "longest_first", "parts_of_rows"]
 
 Array = Any
-#: Makes the list of hubs from ascending rows and their lengths.
+#: A function that makes a list of hubs from ascending rows and their lengths.
 Listing = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.int32]]
 
-#: First words of the names of arrays by degree order.
+#: Beginnings, up to "_", of the names of arrays of the oriented graph.
 _ORIENTED = frozenset({"upper", "lower", "both", "order", "degree"})
 
 
 def built_array(graph: Graph, name: str) -> Array | None:
-    """Return an array of the graph; None if it is built on the host.
+    """Return an array of a graph, on the GPU; None if the host has to build it.
 
     It equals the array that the host builds of the same edges, bit for bit.
     """
@@ -67,7 +72,7 @@ def built_array(graph: Graph, name: str) -> Array | None:
 
 
 def _makers(edges: GpuEdges) -> dict[str, Callable[[], Array]]:
-    """Return the function that builds each array, by its name."""
+    """Return a dictionary: name of an array -> function that builds it."""
     made: dict[str, Callable[[], Array]] = {
         "in_degree": partial(edges.degrees, "in", np.int32),
         "out_degree": partial(edges.degrees, "out", np.int32),
@@ -89,7 +94,7 @@ def _makers(edges: GpuEdges) -> dict[str, Callable[[], Array]]:
 
 
 def _oriented_array(graph: Graph, name: str) -> Array | None:
-    """Return an array of the rows by degree order; None for other names."""
+    """Return an array of the oriented graph; None for names of other arrays."""
     rows, _, array = name.partition("_")
     if rows not in _ORIENTED:
         return None
@@ -112,6 +117,7 @@ def _ends(edges: GpuEdges, along: str) -> Array:
 
 
 def _is_twin(edges: GpuEdges) -> Array:
+    """Return for each edge id whether the edge is a twin: a bool array."""
     given = edges.given_index
     made = arrays.empty(given.shape, np.bool_)
     bits = made.view(np.uint8)
@@ -120,14 +126,17 @@ def _is_twin(edges: GpuEdges) -> Array:
 
 
 def _along(rows: Rows) -> str:
-    """Return the direction of the edges of some rows."""
+    """Return the direction of rows: "in", "out" or "both"."""
     return next(a for a in REVERSED if rows_along(a) == rows)
 
 
 def _find_hubs(
     edges: GpuEdges, along: str, listed: Listing, least: int | None = None
 ) -> Array:
-    """Return the list of rows of at least `least` edges (default `HUB_DEGREE`)."""
+    """Return the list of rows with at least `least` edges (default `HUB_DEGREE`).
+
+    A kernel finds the rows, and the host sorts them and makes the list.
+    """
     rows, least = edges.rows(along), least or HUB_DEGREE
     count = arrays.filled((1,), 0, np.int32)
     # At most this many rows can be that long.

@@ -1,4 +1,9 @@
-"""Arrays of a graph built on the host, by their names in generated code."""
+"""Arrays of a graph built on the host, by their names in generated code.
+
+`host_graph_array` returns the array of a name: rows of edges, the oriented graph,
+windows, or cuts into chunks. The other functions make the cuts by which kernels divide
+words, rows or edges between threads.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +46,7 @@ __all__ = [
 REDUCE_CHUNKS = 512
 
 
-#: `along` -> the edges of each vertex.
+#: `along` -> function that returns the rows of edges of all vertices.
 _ADJACENCIES: dict[str, Callable[[Graph], Any]] = {
     "in": lambda graph: graph.in_edges,
     "out": lambda graph: graph.out_edges,
@@ -49,7 +54,7 @@ _ADJACENCIES: dict[str, Callable[[Graph], Any]] = {
 }
 
 
-#: The same without edge ids, where they take less work to build.
+#: The same for rows without edge ids, if these take less work to build.
 _COLUMNS: dict[str, Callable[[Graph], Any]] = {
     "out": out_columns,
     "both": incident_columns,
@@ -98,10 +103,10 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
 def cut_windows(
     degree: npt.NDArray[Any], vertices: int, edges: int, hub_degree: int = HUB_DEGREE
 ) -> npt.NDArray[np.int32]:
-    """Return the first vertex of each window of consecutive vertices, and the end.
+    """Cut vertices into windows; return the first vertex of each window, and the end.
 
-    Every `vertices` vertices are one window, or several of about `edges` edges each.
-    Edges of hubs do not count, since blocks sweep them.
+    Each run of `vertices` consecutive vertices is one window, or several with about
+    `edges` edges each. Edges of hubs do not count, since blocks sweep them.
     """
     count = degree.size
     begins = np.arange(0, count, vertices)
@@ -117,12 +122,12 @@ def cut_windows(
 
 
 def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
-    """Return an array of the graph's rows by degree order."""
+    """Return an array of the oriented graph by its name."""
     return oriented_array(graph.oriented, name)
 
 
 def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
-    """Return an array of rows by degree order: see `Oriented`."""
+    """Return an array of an oriented graph by its name: see `Oriented`."""
     rows, _, array = name.partition("_")
     if name in {"order_vertex", "degree_order"}:
         found: npt.NDArray[Any] = (
@@ -166,7 +171,11 @@ def row_chunks(work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
-    """Return word numbers that cut the vertices into chunks of about equal work."""
+    """Return indices of words that cut the vertices into chunks of about equal work.
+
+    For names that end in " blocks", chunks are cut at blocks of a reduce, and the
+    indices are those of blocks.
+    """
     of = rows_with(name)
     edges_before = None if of is None else host_graph_array(graph, of.offsets)
     cuts = cut_words(graph.vertex_count, edges_before)
@@ -181,8 +190,8 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
 def cut_blocks(chunks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return cuts of the chunks of a reduce into blocks, in which reals are summed.
 
-    All chunks have the same number of blocks, a power of two, of which the last ones
-    may be empty: so neighbors can be added up pairwise, without regard to chunks.
+    All chunks have the same number of blocks, a power of two; the last ones may be
+    empty. Blocks can so be added up in pairs of neighbors, without regard to chunks.
     """
     block = SUM_BLOCK // 32
     most = -(-int(np.diff(chunks).max()) // block)
@@ -200,7 +209,8 @@ def cut_words(
     ----------
     count : int
     edges_before : ndarray, optional
-        Offsets of rows, shape (V + 1,). Default: none, for a reduce.
+        Offsets of rows, shape (V + 1,). Without it the cuts are those of a reduce, the
+        same for any number of threads.
     """
     words = word_count(count)
     work = np.full(words, 32, np.int64)

@@ -1,7 +1,10 @@
 """The interface of a target: its arrays, sets, rows, launches and recorder.
 
-A target launches `BoundEntry` and `RowKernel`: entries of kernels whose arguments are
-bound to the arrays of a graph. `Device` lists all that it does.
+`Device` has the operations that runs need on the CPU or a GPU; its parts are
+`VertexSets`, `SetKeys` (near and far), `PropertyRows`, `Trees` (reduces) and `Recorder`
+(replays, GPU only). `CpuDevice` (`choose`) and `CudaDevice` (`cuda_device`) implement
+it. Kernels are launched as `BoundEntry` or `RowKernel`, which have the arrays of a
+graph in place. Begin with `Device`.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ __all__ = [
     "limit_behind",
 ]
 
-# OpenMP threads that spin while they wait slow down others on shared cores.
+# By default, OpenMP threads spin while they wait, and so slow down other threads on the
+# same cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 Array = Any
@@ -70,20 +74,21 @@ class RowKernel:
     ----------
     kernel : DueSetKernel
     along : str
-        The rows that it sweeps.
+        The rows that the kernel sweeps: "in", "out" or "both".
     graph : mapping of str to array
         The arrays of the graph on the device.
 
     Attributes
     ----------
     rows : tuple of arrays
-        Its last arguments.
+        The arrays of the rows, which are its last arguments.
     threads : int
-        Threads of a block (CUDA).
+        Number of threads of a block (CUDA).
     chunks : array
-        Cuts of all words into equal work, if it is called for each chunk (CPU).
+        Cuts of the words of a set into chunks of equal work (CPU); only for kernels
+        that are called once for each chunk.
     word_count : int
-        Number of words.
+        Number of words of a set.
     is_one_chunk : bool
         Whether there is a single chunk.
     """
@@ -109,7 +114,7 @@ class RowKernel:
 
     @cached_property
     def in_chunks(self) -> Any:
-        """The compiled function that calls it for each chunk, on all threads (CPU)."""
+        """The compiled function that calls `function` for each chunk, in parallel."""
         return self._kernel.in_chunks
 
 
@@ -128,26 +133,28 @@ class BoundEntry:
     Attributes
     ----------
     phase : Phase
-        The phase of the plan that it runs.
+        The phase of the plan to which the entry belongs.
     place : dict of str to int
-        The index of each argument.
+        Name of an argument -> its index.
     constants : list
         The arguments that are the same at each launch; None for all others.
     given : list of (int, str)
-        Index and name of each argument of a superstep.
+        Index and name of each argument that the superstep passes.
     is_swept : bool
-        Whether it sweeps chunks, which `sweep` takes one by one (CPU).
+        Whether the entry sweeps chunks, which `sweep` takes one by one (CPU).
     is_cut : bool
-        Whether the graph has several chunks, or the order of a superstep may (CPU).
+        Whether the graph has several chunks, or the chunks belong to the superstep and
+        are not known yet (CPU).
     vertex_count, edge_count : int
-        Vertices and edges of the graph.
+        Numbers of vertices and edges of the graph.
     has_fixed_grid : bool
-        Whether its grid depends on bound arguments only.
+        Whether the grid depends on bound arguments only.
     lists : tuple of RowKernel
-        The kernels that count, and then list, its rows, if it sweeps a list of them.
+        Kernels that count and then list the rows to sweep; empty if the entry takes no
+        list with prefix sums of degrees.
     grid : tuple or None
-        Function, blocks, threads of a block, and stream, once they are known and fixed,
-        and the entry has no scratch memory (CUDA).
+        Function, blocks, threads of a block, and stream; cached after the first launch
+        if they are fixed and the entry has no scratch memory (CUDA).
     """
 
     def __init__(
@@ -181,9 +188,9 @@ class BoundEntry:
         self.is_cut = chunks is None or len(chunks) > 2
 
     def fill(self, given: Mapping[str, Any]) -> list[Any]:
-        """Return the arguments of a launch: the constant ones and those of a superstep.
+        """Return the arguments of a launch: constants, and values of `given` by name.
 
-        Arguments that the device sets are None.
+        Arguments that the device sets, such as scratch memory, are None.
         """
         values = self.constants.copy()
         for place, name in self.given:
@@ -204,11 +211,11 @@ class BoundEntry:
 def is_dense(
     count: int | None, vertex_count: int, edge_count: int, edges: int | None = None
 ) -> bool:
-    """Whether active vertices are so many that a vertex soon finds an active source.
+    """Whether due vertices are found sooner by pulling than by pushing.
 
-    The search then ends sooner than a sweep over the targets of all active vertices:
-    with one edge in n from an active source, a vertex reads about n edges. `edges` is
-    the number of edges from active sources; without it, the `count` active vertices are
+    Pulling, each vertex reads its edges until one has an active source: about n edges
+    if one in n has. Pushing marks the targets of all active vertices. `edges` is the
+    number of edges from active sources; without it, the `count` active vertices are
     assumed to have the average degree.
     """
     if edges is not None:
@@ -221,19 +228,22 @@ _MOST_KEY = float(np.finfo(np.float64).max)
 
 
 def limit_behind(first: float, delta: float) -> float:
-    """Return the limit of near keys from `first` on: inf for the largest key."""
+    """Return the limit of near keys, `delta` behind the first; inf for infinite keys.
+
+    An infinite first key counts as the largest finite number: see `SetKeys.first`.
+    """
     return math.inf if first >= _MOST_KEY else first + delta
 
 
 @dataclass(eq=False)
 class Reach:
-    """The out-edges of an active set.
+    """An active set with the number of its out-edges, which a push would follow.
 
     Attributes
     ----------
     active : words
     pushed : int
-        Number of edges out of active vertices.
+        Number of edges out of active vertices; 0 until the device has counted them.
     """
 
     active: Words
@@ -245,24 +255,24 @@ class DeviceGraph(GraphSize, Protocol):
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Numbers of vertices and edges of the whole graph, if this is a part."""
+        """Numbers of vertices and edges of the whole graph, of which this is a part."""
 
     def __getitem__(self, name: str) -> Array:
         """Return an array by its name in generated code."""
 
     def edges_along(self, along: str) -> int:
-        """Return the number of edges in the rows along some edges."""
+        """Return the number of edges along "in", "out" or "both"."""
 
     def kernel(self, name: str, along: str) -> RowKernel:
-        """Return a kernel over sets, by its name, that sweeps some rows."""
+        """Return a kernel over sets, such as "reach", that sweeps rows along edges."""
 
 
 class Recorder(Protocol):
-    """A recorder of the operations of supersteps, to be replayed as one launch."""
+    """A recorder of the calls of supersteps, which are replayed as one launch."""
 
     @property
     def known(self) -> KnownCycles:
-        """Cycles of supersteps that were recorded in other runs."""
+        """Cycles of supersteps that have repeated in earlier runs."""
 
     def lend_pools(self, to: object) -> tuple[dict[int, list[Words]], ...]:
         """Return two pools of sets, reserved while `to` lives."""
@@ -270,9 +280,9 @@ class Recorder(Protocol):
     def begin(
         self, pools: dict[int, list[Words]], deferred: DeferredCalls | None = None
     ) -> None:
-        """Begin to record; sets are taken from `pools`, by their number of words.
+        """Begin to record; new sets are taken from `pools`.
 
-        Operations that `deferred` expects are held back and not executed.
+        Operations that `deferred` expects are held back from the device.
         """
 
     def end(self) -> Any:
@@ -285,30 +295,29 @@ class Recorder(Protocol):
     def are_free(
         self, taken: Sequence[Callable[[], Words]], pools: dict[int, list[Words]]
     ) -> bool:
-        """Whether the sets once taken from some pools are allocated and unused."""
+        """Whether sets that were taken from these pools still exist and are unused."""
 
     def record(self, operations: Any) -> Any:
-        """Return operations as an object with `launch`, and with `wait` for the count.
+        """Return a recording: `launch` repeats the operations, `wait` reads the count.
 
-        It executes them one by one, or as one launch. None if too many recordings
-        exist.
+        None if too many recordings exist.
         """
 
     def loop(self, recordings: Any, turns: int, is_exact: bool) -> DeviceLoop | None:
-        """Return a cycle of recordings, of `turns` foldmaps, as a loop on the device.
+        """Return a loop on the device that repeats recordings, of `turns` foldmaps.
 
         With `is_exact` it can end after any superstep. None if a loop does not pay yet,
-        or is not possible.
+        or cannot be made.
         """
 
 
 class VertexSets(Protocol):
-    """The vertex sets of a target: bitvectors, uint32 arrays of the target.
+    """Operations on vertex sets: bitvectors in uint32 arrays of the target.
 
     Attributes
     ----------
     counts_wait : bool
-        Whether the host waits for the device when it counts.
+        Whether a count is a wait of the host for the device.
     """
 
     counts_wait: bool
@@ -317,10 +326,10 @@ class VertexSets(Protocol):
         """Return a bitvector of the device."""
 
     def snapshot(self, words: Words | None) -> Words | None:
-        """Return a set with these vertices that later runs do not change."""
+        """Return an equal set that later supersteps do not overwrite."""
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector of `count` words, zero except for those in `apart`."""
+        """Return a bitvector of `count` zero words, except for ``apart[index]``."""
 
     def union(self, a: Words, b: Words) -> Words:
         """Return the union of two sets."""
@@ -335,7 +344,11 @@ class VertexSets(Protocol):
         """Return the vertices of `due` in `on`, and add the rest to `left`."""
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
-        """Mark due vertices as patched or, where stale, as recomputed."""
+        """Update the sets of `Incremental` after the aggregates of `due` were updated.
+
+        Stale ones have been recomputed and leave both other sets; the others are added
+        to `patched`.
+        """
 
     def count(self, words: Words) -> int:
         """Return the size of a set."""
@@ -346,15 +359,15 @@ class VertexSets(Protocol):
         results: Sequence[tuple[Array, bool]],
         reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
-        """Return the size of a set, and an extreme of each of some arrays, as float64.
+        """Return the size of a set, and the extreme entry of each array, as float64.
 
         Each array comes with a flag: True for the largest entry, False for the
-        smallest. The extreme is NaN if any entry is. The count of `reach` is set, too.
-        One wait.
+        smallest. The extreme is NaN if any entry is. `reach.pushed` is set, too. All
+        results are read in one wait.
         """
 
     def reach(self, active: Words, graph: DeviceGraph) -> Reach | None:
-        """Return the reach of a set, whose count `count_and_look` sets.
+        """Start counting the out-edges of a set; `count_and_look` reads the number.
 
         None if counting needs no wait, so that it can be done on demand.
         """
@@ -362,19 +375,19 @@ class VertexSets(Protocol):
     def differ(self, last: Array, now: Array) -> Any:
         """Return whether two one-dimensional arrays differ; NaN equals NaN.
 
-        The result is a flag for `all_if`, possibly on the device and without a wait. It
-        is valid until the next call.
+        The result is a flag for `all_if`. On a GPU it is device memory, without a wait,
+        and valid until the next call.
         """
 
     def all_if(self, flag: Any, full: VertexSet, find: Callable[[], Words]) -> Words:
         """Return all vertices if a flag is set, and otherwise ``find()``.
 
-        `find` is not called if the flag is on the host and set. If the flag is on the
-        device, the result is a bitvector.
+        On the CPU `find` is called only if needed. On a GPU it is always called, and
+        the result is a new bitvector.
         """
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return the number of edges of a set's vertices in rows along some edges."""
+        """Return the number of edges in the rows of a set's vertices."""
 
     def expand(
         self,
@@ -386,30 +399,30 @@ class VertexSets(Protocol):
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges.
 
-        Along in-edges, these are the targets of its out-edges. `count` is the
-        approximate number of active vertices, and `edges` the number of their edges in
-        the reverse rows, if known.
+        Along in-edges, these are the targets of its out-edges. `count` is an upper
+        bound of the number of active vertices, and `edges` the number of their edges in
+        the reverse direction, if these are known.
         """
 
     def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:
-        """Return the targets of the edges that passed."""
+        """Return the targets of the edges of state 2, which passed last."""
 
     def refresh_vertices(
         self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:
-        """Copy the rows of the vertices in `words` that are not in `without`."""
+        """Copy `current` to `next_` at vertices in `words` but not in `without`."""
 
     def refresh_edges(
         self, words: Words, next_: Array, current: Array, graph: DeviceGraph
     ) -> None:
-        """Copy the rows of the out-edges of `words`."""
+        """Copy `current` to `next_` at the out-edges of the vertices in `words`."""
 
 
 class SetKeys(Protocol):
-    """A target's operations on vertex sets by the keys of vertices.
+    """Operations on vertex sets by keys, for near and far vertices.
 
-    A vertex has `width` keys. The order is by ``sign * key``, smallest first, NaN
-    before all.
+    Each vertex has `width` keys. They are ordered by ``sign * key``, smallest first,
+    with NaN before all others.
     """
 
     def near(
@@ -434,8 +447,8 @@ class SetKeys(Protocol):
     ) -> tuple[Words, int, float, int]:
         """Return near vertices, their number, the limit, and the size of `words`.
 
-        If no vertex is near, the limit becomes the first key plus `delta`. The count of
-        ``reach_of(near)`` is set, too. One wait.
+        If no vertex is near, the limit becomes the first key plus `delta`. The edges of
+        ``reach_of(near)`` are counted, too. All results are read in one wait.
 
         Parameters
         ----------
@@ -445,9 +458,9 @@ class SetKeys(Protocol):
 
 
 class PropertyRows(Protocol):
-    """A target's arrays of property values, as its kernels read them.
+    """Arrays of property values as kernels read them, with rows that may be padded.
 
-    Rows may be padded.
+    `shape` is that of the values, without padding.
     """
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
@@ -463,12 +476,12 @@ class PropertyRows(Protocol):
         """
 
     def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Return values of a shape on the host."""
+        """Return the values of an array on the host, without padding."""
 
     def held(
         self, array: Array, shape: tuple[int, ...]
     ) -> npt.NDArray[Any] | DeviceValues:
-        """Return an array in the shape of its values, without a copy."""
+        """Return a view of the values of an array, without padding and copy."""
 
     def put(self, array: Array, ids: Array, values: Array) -> None:
         """Write some rows by their indices; of repeated indices, the last counts.
@@ -477,24 +490,25 @@ class PropertyRows(Protocol):
         """
 
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
-        """Copy the rows of which a mark, one byte each, is 1."""
+        """Copy the rows of `source` with a mark (one byte each) of 1 to `target`."""
 
 
 class Trees(Protocol):
-    """Combines of the blocks of a reduce that one rank has all of."""
+    """Reduces in a fixed tree on a rank that has all vertices: see `fixed_trees`."""
 
     def given(self, words: int) -> dict[str, int]:
-        """Return further arguments of a kernel that stores a block for each word."""
+        """Return the arguments that make a kernel store a row for each word."""
 
     def combine(self, rows: Array, words: int, result: Array, pair: np.ufunc) -> None:
-        """Combine all blocks, the first rows of `rows`, into `result`."""
+        """Combine the rows of all words, the first of `rows`, into `result`."""
 
 
 class Device(Protocol):
-    """A target's arrays and launches, and its sets."""
+    """A target: arrays, launches, vertex sets and, on a GPU, replays."""
 
     name: str
-    #: Whether sets that are kept on the device take scarce memory.
+    #: Whether memory of the device is limited: old sets that users hold are downloaded,
+    #: and `config.memory_limit` applies.
     is_scarce: bool
 
     @property
@@ -507,18 +521,18 @@ class Device(Protocol):
 
     @property
     def rows(self) -> PropertyRows:
-        """Arrays of the values of properties."""
+        """Operations on arrays of property values."""
 
     @property
     def trees(self) -> Trees:
-        """Combines of the blocks of a reduce in a fixed tree."""
+        """Reduces in a fixed tree."""
 
     @property
     def recorder(self) -> Recorder | None:
         """The recorder of supersteps; None if replays are not faster."""
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Return an array of the device, in `memory` if it fits.
+        """Return an array of the device, in `memory` if shape and dtype are equal.
 
         Values that are on the device already may be returned without a copy.
         """
@@ -533,7 +547,7 @@ class Device(Protocol):
         """Return an array of zeros, for values that kernels compute."""
 
     def make_spare_memory(self) -> SpareMemory | None:
-        """Return a cache of memory of a graph's States; None if the target has none."""
+        """Return a cache for memory of deleted States; None if the target has none."""
 
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""
@@ -545,10 +559,10 @@ class Device(Protocol):
         """Copy an array to another one."""
 
     def graph_array(self, graph: Graph, name: str) -> Array:
-        """Return an array of the graph by its generated name."""
+        """Return an array of the graph by its name in generated code."""
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
-        """Return the number of partial results of a reduce over a graph's vertices."""
+        """Return the number of rows for partial results of the reduce of a phase."""
 
     def frontier_form_of(
         self,
@@ -566,7 +580,7 @@ class Device(Protocol):
         """
 
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
-        """Return the vertices of a mask if kernels should sweep a list, else None."""
+        """Return the vertices of a mask as a list to sweep; None if that is slower."""
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
         """Launch one entry of a kernel with the arguments of a superstep, by name."""

@@ -1,4 +1,10 @@
-"""Memory of deleted States, kept for later States on their graphs (0050)."""
+"""Memory of deleted States, kept for later States on their graphs (0050).
+
+Allocating device memory takes longer than a short run, and recorded supersteps refer to
+addresses. The arrays of a State are a `Kit`. When the State is deleted, its kit goes to
+the `SpareMemory` of the graph, and from there to the next State with properties of the
+same names.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +17,27 @@ __all__ = ["Kit", "SpareMemory", "release_spare_memory"]
 
 Array = Any
 Pools = Any
-#: Most kits that are kept of a graph.
+#: Most kits that are kept for a graph.
 _MOST_KITS = 8
-#: Kits take at most as many bytes as the graph's own arrays on the device, or as this
-#: for a small graph. One larger kit is kept beside them.
+#: All kits together take at most as many bytes as the graph's own arrays on the device
+#: or, for a small graph, as this. One larger kit is kept in addition.
 _LEAST_BYTES = 1 << 26
 
 
 def _count_references(entries: list[Array]) -> int:
-    """Return the number of references to an entry that `Kit.take` counts."""
+    """Return the reference count of an entry popped from a list, as `Kit.take` does."""
     taken = entries.pop()
     return sys.getrefcount(taken)
 
 
+#: That count of an array to which nothing else refers.
 _UNHELD = _count_references([object()])
 
 _all: weakref.WeakSet[SpareMemory] = weakref.WeakSet()
 
 
 class Kit:
-    """The arrays of one State, by use, and its pools of sets.
+    """The arrays of one State, by use, such as ("next", name), and its pools of sets.
 
     Parameters
     ----------
@@ -40,7 +47,8 @@ class Kit:
     pools : tuple of dict
         Pools of its sets.
     is_lent : callable
-        Returns whether another library may refer to an array, which is then not reused.
+        Returns whether another library may have a view of an array, which is not reused
+        then.
     """
 
     def __init__(
@@ -50,7 +58,8 @@ class Kit:
         is_lent: Callable[[Array], bool],
     ) -> None:
         self.names, self.pools, self._is_lent = names, pools, is_lent
-        #: Arrays of the State, and unused arrays of the State before.
+        #: Arrays that the State uses, and arrays of the State before it that it has not
+        #: taken.
         self._own: dict[Hashable, Array] = {}
         self._left: dict[Hashable, list[Array]] = {}
         #: Bytes of the unused arrays.
@@ -77,7 +86,7 @@ class Kit:
         self._own[use] = array
 
     def end(self) -> None:
-        """Keep the arrays for the next State; drop those that this one did not use."""
+        """Offer the arrays in use to the next State, and drop those not taken."""
         left = self._own.values()
         self.byte_count = sum([a.size * a.dtype.itemsize for a in left])
         self._left = {use: [array] for use, array in self._own.items()}
@@ -87,8 +96,9 @@ class Kit:
 class SpareMemory:
     """The kits of deleted States on one graph.
 
-    A State may be deleted in any thread, and within any allocation there. So no method
-    waits for a lock, and each change of the list is one atomic call.
+    A State may be deleted by the garbage collector in any thread, during any
+    allocation. No method waits for a lock, therefore, and each change of the list is
+    one atomic call.
 
     Parameters
     ----------
@@ -97,7 +107,7 @@ class SpareMemory:
     is_lent : callable
         See `Kit`.
     most_bytes : int, optional
-        Most bytes of one State whose arrays are larger than those of the graph.
+        Most bytes of a kit that is kept though it is larger than the graph's arrays.
     """
 
     def __init__(
@@ -151,6 +161,7 @@ class SpareMemory:
         return None
 
     def _give_back(self, kit: Kit, arrays: Mapping[str, Array]) -> None:
+        """Keep the kit of a deleted State; drop the oldest kits beyond the limits."""
         kit.end()
         kits, least = self._kits, _LEAST_BYTES
         total = kit.byte_count + sum([k.byte_count for k in kits.copy()])

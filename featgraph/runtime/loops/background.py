@@ -1,10 +1,10 @@
 """Kernels compiled in the background while runs do without them (0045).
 
 A run that would profit from a kernel that is not compiled yet goes on without it and
-adds a `Job` to a queue. The queue's thread starts compiling when the run has ended or
-has become long: Numba's compiler has one global lock, for which a run that compiles
-something itself would wait. Jobs for a GPU start only after runs have compiled nothing
-for a while, since compiling takes seconds there.
+adds a `Job` to the queue `COMPILER`. The queue's thread starts compiling when the run
+has ended or has become long: Numba's compiler has one global lock, for which a run that
+compiles something itself would wait. Jobs for a GPU start only after runs have compiled
+nothing for a while, since compiling takes seconds there.
 
 `is_ready` finds the functions that a superstep would call. They are compiled from the
 types of their arguments alone, before the first call. A call with other types compiles
@@ -46,11 +46,12 @@ __all__ = ["COMPILER", "LONG", "CompileQueue", "Job", "is_ready"]
 #: Supersteps after which jobs are compiled while the run goes on: by then it has
 #: compiled all kernels that it cannot do without.
 LONG = 32
-#: Seconds without a compilation in any run before a job with `firsts` begins: an
+#: Time, in s, without a compilation in any run before a job with `firsts` begins: an
 #: algorithm compiles its last kernels soon after its loop.
 QUIET_S = 0.25
 #: Switch interval of the interpreter, in s, while the thread compiles. A search on a
-#: GPU releases the interpreter lock a hundred times, and waited 5 ms for it each time.
+#: GPU releases the interpreter lock a hundred times, and waited for it 5 ms, Python's
+#: default interval, each time.
 _KEEPS_S = 1e-4
 
 Part = Callable[[], Any]
@@ -94,7 +95,7 @@ class Job:
 
 
 class CompileQueue:
-    """A queue of jobs with a thread that works through it while there are any.
+    """A queue of jobs, and a thread that compiles them until the queue is empty.
 
     Attributes
     ----------
@@ -166,7 +167,7 @@ class CompileQueue:
         self._warn_of_failures()
 
     def stop(self) -> None:
-        """Drop the jobs that have not been compiled: the process ends."""
+        """Drop all jobs and stop the thread, at the end of the process."""
         with self._changed:
             self._is_over = True
             self._added.clear()
@@ -187,6 +188,7 @@ class CompileQueue:
         self._waiting = 0
 
     def _fail(self, job: Job, error: Exception) -> None:
+        """Store the error of a job, of which the next `begin` warns."""
         with self._changed:
             job.error, job.prepare = error, tuple
             self._failed.append(job)
@@ -215,6 +217,7 @@ class CompileQueue:
             self._thread.start()
 
     def _work(self) -> None:
+        """Compile jobs until the queue is empty; the target of the thread."""
         before = sys.getswitchinterval()
         sys.setswitchinterval(min(before, _KEEPS_S))
         ours = sys.getswitchinterval()
@@ -252,7 +255,7 @@ class CompileQueue:
         return True
 
     def _wait_for_quiet(self, job: Job) -> None:
-        """Wait until runs compile nothing, unless a caller waits for the job."""
+        """Wait until runs have compiled nothing for `QUIET_S`, or `wait` is called."""
         before, now = None, job.firsts and job.firsts()
         with self._changed:
             while now != before and not self._waiting and not self._is_over:
@@ -318,11 +321,12 @@ def is_ready(
 
 
 def _firsts(device: Any) -> Callable[[], int] | None:
-    """Return a function that counts compilations of runs on a GPU; None on the CPU."""
+    """Return `Job.firsts` for a GPU; None on the CPU, where jobs begin at once."""
     return None if device.name == "cpu" else lambda: int(device.launches.firsts)
 
 
 def _are_cut(superstep: Superstep, frontier_forms: Sequence[str]) -> list[bool]:
+    """Return for each entry whether its graph is cut into several chunks."""
     pairs = zip(superstep.phases, frontier_forms, strict=True)
     return [
         e.is_cut for own, frontier_form in pairs for e in own.entries(frontier_form)
@@ -335,7 +339,7 @@ _SETS = ("active_sources", "due", "passed")
 
 @dataclass(frozen=True)
 class Function:
-    """A function with the argument types that it may be compiled for.
+    """A function of a kernel, with the argument types to compile it for.
 
     Attributes
     ----------
@@ -380,6 +384,7 @@ def set_functions_of(superstep: Superstep) -> list[Function]:
 
 
 def _of_cuda(entry: BoundEntry, superstep: Superstep) -> Function:
+    """Return the CUDA function of an entry."""
     device: Any = superstep.device
     types = entry.kernel.signature(entry.entry, superstep.kernel.module)
     launches = device.launches
@@ -405,7 +410,7 @@ def _of_cpu(entry: BoundEntry, data: Any) -> list[Function]:
 
 
 def _of_rows(kernel: RowKernel, words: Any) -> list[Function]:
-    """Return the function that reads and writes two sets, and its variant in chunks."""
+    """Return the functions of a kernel over two sets: for one chunk and for all."""
     bounds, rows = [import_whole("numba").int64] * 3, _rows(kernel)
     found = [_numba(kernel.function, (*bounds, words, words, *rows))]
     if not (kernel.is_one_chunk or is_single_threaded()):
@@ -415,6 +420,7 @@ def _of_rows(kernel: RowKernel, words: Any) -> list[Function]:
 
 
 def _numba(function: Any, types: Sequence[Any]) -> Function:
+    """Return an njit function with the types to compile it for."""
     given = tuple(types)
     is_there = given in function.overloads or is_stored(function, given)
     return Function(is_there, lambda: function.compile(given))

@@ -1,8 +1,10 @@
 """One foldmap of a run, and the choices of how its supersteps run.
 
-`FoldmapRun.choose` decides between patching and recomputing aggregates, pulling and
-pushing, and sweeping due or all vertices. `commit_in_place` finds the foldmaps whose
-supersteps may write to the current buffers (0022).
+`FoldmapRun.choose` decides before each superstep between patching and recomputing
+aggregates, pulling and pushing, and sweeping due or all vertices. `decide` returns the
+same choices for a given count of active vertices, for recordings. `connect_runs` and
+`commit_in_place` compare the foldmaps of a run: the latter finds those whose supersteps
+may write to the current buffers (0022). Begin with `FoldmapRun.choose`.
 """
 
 from __future__ import annotations
@@ -49,10 +51,10 @@ __all__ = [
 ]
 
 Words = Any
-#: Largest fraction of the vertices gathered from that are active where "auto" patches.
-#: With more, a patch took as long as all edges or longer, since it reads two versions
-#: of a row; with less, a half to a sixth (bench change-driven, 2026-11-21, two cores of
-#: an AMD EPYC).
+#: "auto" patches if at most this fraction of the vertices that gathers read is active.
+#: With more, a patch took as long as a gather over all edges or longer, since it reads
+#: two versions of a row; with less, a half to a sixth of the time (bench change-driven,
+#: 2026-11-21, two cores of an AMD EPYC).
 MOST_ACTIVE = 0.125
 #: Smallest mean degree times features where "auto" patches: below, a patch saves less
 #: than incremental aggregates cost per vertex.
@@ -60,15 +62,16 @@ FEWEST_A_VERTEX = 64
 #: Fewest edges times features where "auto" patches: another kernel takes a second or
 #: more to compile, and rows in the caches are read as fast as they are tested.
 FEWEST_CONTRIBUTIONS = 1 << 23
-#: Active vertices and their out-edges, per vertex, from which "auto" sweeps all
-#: vertices on a GPU: about two in three are due then. Finding them, and refreshing the
-#: others, took 50 of 210 us on a road-like graph of 4M vertices (NVIDIA H200).
+#: A GPU sweeps all vertices if active vertices and their out-edges together are at
+#: least this number per vertex of the graph: about two in three are due then. Finding
+#: the due ones, and refreshing the others, took 50 of 210 us on a road-like graph of 4M
+#: vertices (NVIDIA H200).
 MOST_DUE = 1.0
-#: The same with one thread per vertex: with one vertex in four due, a superstep over
-#: them took 75 of the 88 us of a sweep if they were consecutive, and more than a sweep
-#: if they were scattered.
+#: The same with one thread per vertex. With one vertex in four due, a superstep over
+#: consecutive due vertices took 75 us and a sweep of all 88 us; over scattered ones it
+#: took longer than the sweep.
 MOST_DUE_ALONE = 1 / 4
-#: Targets on which finding due vertices costs as much as evaluating them.
+#: Targets on which finding due vertices can cost as much as evaluating all vertices.
 SWEEPING_TARGETS = {"cuda"}
 
 
@@ -79,13 +82,13 @@ _patching: weakref.WeakKeyDictionary[Kernel, dict[Changes, bool]] = (
 
 
 class _Traits(NamedTuple):
-    """Traits of a kernel on a graph, which all runs share.
+    """Traits of a kernel on a graph, cached for all runs.
 
     Attributes
     ----------
     most_in, most_reached : int
-        Upper bounds of the in-edges of a vertex, and of it and its targets; 0 if no
-        push may be chosen.
+        Upper bounds of the in-edges of a vertex, and of a vertex with its targets: see
+        `directions.most_reached`. 0 if the gather cannot be pushed.
     width : int
         Features of its widest phase.
     is_alone : bool
@@ -113,14 +116,14 @@ def _traits_of(plain: Superstep, graph: Graph) -> _Traits:
 
 
 class FoldmapRun:
-    """One foldmap of a run, with its kernels that patch aggregates and that do not.
+    """One foldmap of a run, with kernels that recompute aggregates or patch them.
 
     Attributes
     ----------
     plain : Superstep
-        Recomputes aggregates.
+        Supersteps of the kernel that recomputes aggregates.
     plan : FoldPlan
-        The plan of its kernel.
+        The plan of that kernel.
     work : str
         Treatment of aggregates in the last superstep: "recomputed", "kept" (recomputed
         and kept), "patched", or "-" without a gather.
@@ -146,25 +149,26 @@ class FoldmapRun:
         self.left_out: LeftOut | None = None
         if self.only is not None:
             self.left_out = LeftOut(device, self.only.words)
-        #: Whether kernels that can may add to the due vertices.
+        #: Whether asynchronous kernels may add vertices to the due set they sweep.
         self.spreads = True
-        #: Whether supersteps that recompute write to the current buffers.
+        #: Whether supersteps that recompute aggregates write to the current buffers.
         self.in_place = False
         self._traits = traits = _traits_of(self.plain, state.graph)
         #: Whether a gather is pulled or pushed; "-" without one.
         self.direction = self.plan.facts.direction
         self._can_choose = self.plan.facts.may_push
         self.change_driven = options.get("change_driven", "auto")
-        #: Whether the run allows for incremental aggregates.
+        #: Whether the options of the run allow for incremental aggregates.
         self.may_be_incremental = True
+        #: The changes that foldmaps of the run make: see `connect_runs`.
         self.changes = Changes()
         self.work = "-"
-        #: Whether "auto" may make aggregates incremental.
+        #: Whether the graph has so many edges that "auto" may patch aggregates.
         self.may_pay = _may_pay(state.graph, traits.width)
         self._may_ever_patch = self.may_pay or self.change_driven is True
         self._patching: Superstep | None = None
         self._incremental: Incremental | None = None
-        #: Supersteps that patched sums or products of reals since the last recompute.
+        #: Number of supersteps that patched since all aggregates were last recomputed.
         self.patched_supersteps = 0
         #: Whether each vertex has a thread of its own.
         self.is_alone = traits.is_alone
@@ -173,13 +177,15 @@ class FoldmapRun:
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
         self._knows_all = False
-        #: Whether the last superstep could have been pushed, and counting edges waits.
+        #: Whether edges are counted for the next superstep along with the committed
+        #: vertices: the direction is open, and a count of its own would be a wait.
         self.looks_ahead = False
-        #: Whether exactly the active vertices are due.
+        #: Whether exactly the active vertices are due, as with ``due=``.
         self.is_played = False
-        #: The reach of the next superstep, if it was found after the last one.
+        #: The active set of the next superstep and the number of its out-edges, if they
+        #: were counted at the end of the last one.
         self._reach: Reach | None = None
-        #: The watched results that it computes.
+        #: The watched results that the foldmap computes.
         self.watched = WatchedResults()
 
     @property
@@ -189,16 +195,16 @@ class FoldmapRun:
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the run: the one that patches aggregates if it was chosen."""
+        """The kernel that patches aggregates if the run has one; else the plain one."""
         return self.plain.kernel if self._patching is None else self._patching.kernel
 
     def choose(self, frontier: Frontier, changed: Words | None) -> Superstep:
-        """Choose how the next superstep runs; return its `Superstep`.
+        """Choose how the next superstep runs; return the `Superstep` that runs it.
 
         Parameters
         ----------
         frontier : Frontier
-            Its input; the choices are written to it.
+            The input of the superstep; the choices are written to it.
         changed : words or None
             The vertices committed since this foldmap last ran, except due ones excluded
             by ``.on``; None if they are unknown.
@@ -207,7 +213,7 @@ class FoldmapRun:
         frontier.spreads, frontier.options = self.spreads, self.options
         everything = frontier.all_due or frontier.active is None
         if not (self._may_ever_patch and self._is_incremental(frontier.active_count)):
-            if self._incremental is not None:
+            if self._incremental is not None:  # this superstep does not update it
                 self._incremental.forget()
             self.work = "-" if self.direction == "-" else "recomputed"
             if self.may_sweep_all and not everything:
@@ -231,7 +237,8 @@ class FoldmapRun:
     def end(self) -> None:
         """Count a superstep that has patched aggregates.
 
-        Sums are recomputed after some of them: roundings add up.
+        After `recompute_every` of these, patched sums are marked as stale, since
+        rounding errors add up.
         """
         self.patched_supersteps += 1
         known = self._incremental
@@ -242,7 +249,7 @@ class FoldmapRun:
             self.patched_supersteps = 0
 
     def _shorter(self, frontier: Frontier) -> Superstep:
-        """Return the superstep along fewer edges: pulled or pushed."""
+        """Return the superstep in the direction with fewer edges: pulled or pushed."""
         active, count = frontier.active, frontier.active_count
         sets, bound = self.device.sets, self.plain.bound
         arrays = buffers_of(self.state, self.device).graph
@@ -255,6 +262,8 @@ class FoldmapRun:
             return self.plain
         if reach is None or reach.active is not active:
             reach = self._reached(active)
+        # Bound the edges of a pull before they are counted: active vertices and their
+        # targets have at most `most_in` in-edges each.
         pushed, most = reach.pushed, bound.graph.edge_count
         if count is not None:
             most = min(most, (pushed + count) * self._traits.most_in)
@@ -267,6 +276,7 @@ class FoldmapRun:
         if is_push_shorter(bound, reach, most, find_base):
             find_base()
             return self._pushing(count, frontier) or self.plain
+        # If a pull may read all edges, the kernel finds the due vertices in its sweep.
         looks = most == bound.graph.edge_count and frontier.also_due is None
         if looks and self.plan.phases[0].finds_due:
             frontier.base, frontier.some_due = bound.full, True
@@ -288,7 +298,7 @@ class FoldmapRun:
         return other
 
     def _reached(self, active: Words) -> Reach:
-        """Return the reach of a set, with its count; wait if counting waits."""
+        """Return the reach of a set with its edges counted, which may be a wait."""
         sets, arrays = self.device.sets, self.plain.bound.buffers.graph
         reach = sets.reach(active, arrays) if sets.counts_wait else None
         if reach is None:
@@ -297,10 +307,10 @@ class FoldmapRun:
         return reach
 
     def look_ahead(self, committed: Words) -> Reach | None:
-        """Return the reach that the next superstep needs to choose a direction.
+        """Return the reach of committed vertices, which chooses the next direction.
 
-        Its count is read together with others. None if there is no choice, judged by
-        the last superstep, or if counting needs no wait.
+        The host reads its count together with the number of committed vertices. None if
+        the last superstep had no choice of direction, or if counting needs no wait.
         """
         if self.looks_ahead:
             arrays = self.plain.bound.buffers.graph
@@ -308,7 +318,7 @@ class FoldmapRun:
         return self._reach
 
     def edges_out_of(self, words: Words) -> int | None:
-        """Return the number of out-edges of a set, if the next superstep needs it."""
+        """Return the number of out-edges of a set, if it was counted; else None."""
         reach = self._reach
         return reach.pushed if reach is not None and reach.active is words else None
 
@@ -317,7 +327,10 @@ class FoldmapRun:
         self._reach = Reach(words, edges)
 
     def unproven(self) -> Words | None:
-        """Return the vertices whose aggregates are exact only up to rounded patches."""
+        """Return the vertices the aggregates of which may have rounding errors.
+
+        They have been patched since they were recomputed. None if all are exact.
+        """
         known = self._incremental
         if known is None or not known.is_known or known.is_exact:
             return None
@@ -327,7 +340,7 @@ class FoldmapRun:
         )
 
     def prove(self, words: Words) -> Words:
-        """Run a superstep on some vertices with recomputed aggregates."""
+        """Run a superstep on some vertices, with recomputed aggregates."""
         patching, incremental = self._prepare()
         none = self.device.sets.empty(words.size)
         self._begin(patching, incremental, none)
@@ -343,7 +356,7 @@ class FoldmapRun:
         return committed
 
     def forget(self) -> None:
-        """Forget all aggregates, and that all vertices were evaluated."""
+        """Forget kept aggregates, and that all vertices have been evaluated."""
         self._knows_all = False
         self._reach = None
         if self._incremental is not None:
@@ -351,7 +364,7 @@ class FoldmapRun:
 
     @property
     def knows_patching(self) -> bool:
-        """Whether it is known if any aggregate can be incremental in this run."""
+        """Whether `_can_be_incremental` needs no folding of another kernel."""
         if not self.plan.incremental.gathers:
             return True
         return self.changes in _patching.get(self.plain.kernel, {})
@@ -361,10 +374,11 @@ class FoldmapRun:
         return self._may_patch(active_count) and not self.knows_patching
 
     def _is_incremental(self, active_count: int | None) -> bool:
+        """Whether a superstep with an active count keeps or patches aggregates."""
         return self._may_patch(active_count) and self._can_be_incremental()
 
     def _may_patch(self, active_count: int | None) -> bool:
-        """Whether aggregates are incremental for an active count, if any can be."""
+        """Whether options and active count allow for incremental aggregates."""
         if self.change_driven is False or not self.may_be_incremental:
             return False
         if self.change_driven is True:
@@ -376,8 +390,9 @@ class FoldmapRun:
     def _sweeps_all(self, active_count: int | None) -> bool:
         """Whether all vertices are evaluated, though some are not due.
 
-        The result is the same only if each vertex has been evaluated before, and all
-        changes of values that it reads are announced.
+        An evaluation of a vertex that is not due changes nothing, provided that the run
+        has evaluated it before, and that foldmaps announce all changes of values that
+        it reads.
         """
         if not (self.may_sweep_all and self._knows_all) or active_count is None:
             return False
@@ -407,11 +422,13 @@ class FoldmapRun:
         return known[self.changes]
 
     def _superstep_that_patches(self) -> Superstep:
+        """Return the supersteps of the kernel that patches aggregates."""
         return self.foldmap.prepare(
             self.state, self.device, self.options, incremental=self.changes
         )
 
     def _prepare(self) -> tuple[Superstep, Incremental]:
+        """Return the supersteps that patch, and the aggregates; make them once."""
         if self._patching is None or self._incremental is None:
             self._patching = self._superstep_that_patches()
             self._incremental = Incremental(
@@ -430,13 +447,16 @@ class FoldmapRun:
 
 
 def _may_pay(graph: Graph, width: int) -> bool:
-    """Whether "auto" patches aggregates if few vertices are active."""
+    """Whether a graph has enough edges and features for "auto" to patch aggregates."""
     fewest = max(FEWEST_CONTRIBUTIONS, FEWEST_A_VERTEX * graph.vertex_count)
     return graph.edge_count * width >= fewest
 
 
 def decide(step: FoldmapRun, active_count: int | None) -> tuple[Any, ...]:
-    """Return the choices that the number of active vertices determines."""
+    """Return all choices of `FoldmapRun.choose` that the active count determines.
+
+    A recording of the superstep holds for all counts with equal choices.
+    """
     incremental = step._is_incremental(active_count)
     if not incremental and step._sweeps_all(active_count):
         return ("all",)
@@ -457,10 +477,9 @@ def decide(step: FoldmapRun, active_count: int | None) -> tuple[Any, ...]:
 
 
 def decides(step: FoldmapRun, active_count: int, meant: tuple[Any, ...]) -> bool:
-    """Whether an active count leads to the choices `meant`, as `decide` returns them.
+    """Whether `decide` returns `meant` for an active count.
 
-    Nothing is folded and no superstep is made for the answer: if that were needed, it
-    is False.
+    False if `decide` would have to fold another kernel first.
     """
     if step.takes_folding(active_count):
         return False
@@ -480,7 +499,10 @@ def patches_left(step: FoldmapRun) -> int | None:
 
 
 def connect_runs(steps: list[FoldmapRun]) -> None:
-    """Pass the changes of all foldmaps of a run to each of them.
+    """Set the options of each foldmap of a run that depend on the other foldmaps.
+
+    These are the changes that any of them makes, which decide about patching, and
+    whether vertices that are not due may be evaluated.
 
     Raises
     ------
@@ -492,7 +514,7 @@ def connect_runs(steps: list[FoldmapRun]) -> None:
         if found and step.on is not None:
             raise PlanError(
                 f"{found[0]} gathers from active vertices only, and vertices that "
-                ".on excludes would miss them",
+                ".on excludes would miss contributions",
                 where=".on",
                 fix='drop sources="active", or .on',
             )
@@ -548,10 +570,10 @@ def check_dense(steps: list[FoldmapRun], active: Any, goes_on: bool) -> None:
 
 
 def commit_in_place(steps: list[FoldmapRun]) -> None:
-    """Have the foldmaps of a run commit in place that can.
+    """Let all foldmaps of a run write to the current buffers that can.
 
-    Incremental aggregates need earlier values. And if buffers of a property swap for
-    one foldmap, they swap for all that write the property.
+    None does if aggregates may be patched, since a patch reads the earlier value. If a
+    property is written to its next buffer by one foldmap, it is by all.
     """
     if any(_may_be_incremental(step) for step in steps):
         return
@@ -575,11 +597,15 @@ def _may_be_incremental(step: FoldmapRun) -> bool:
 
 
 def _written_next(step: FoldmapRun) -> set[str]:
+    """Return the iterated properties that a foldmap writes."""
     return set(step.plan.facts.writes_next)
 
 
 def _can_commit_in_place(step: FoldmapRun) -> bool:
-    """Whether no vertex reads what another one commits in the superstep."""
+    """Whether a kernel may write to the current buffers.
+
+    No vertex may read an entry that another vertex commits in the same superstep.
+    """
     plan = step.plan
     if not step.plain.kernel.kernel_source.waits or plan.facts.may_push:
         return False

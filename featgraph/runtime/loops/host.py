@@ -1,4 +1,9 @@
-"""The loop on the host, which decides and launches supersteps one by one."""
+"""The loop on the host, which decides and launches supersteps one by one.
+
+For each superstep, `HostLoop.run` finds the next foldmap with due vertices, lets it
+choose how to run, runs it, counts the committed vertices, and makes them pending for
+all foldmaps. For `ReplayLoop` it also makes a trace.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +35,13 @@ class HostLoop:
     ----------
     run_state : RunState
     traces : bool
-        Set `traced` to the trace of the last superstep.
+        Whether to store a trace of each superstep in `traced`.
+
+    Attributes
+    ----------
+    traced : Traced or None
+        The trace of the last superstep, without its CUDA calls, which `ReplayLoop`
+        adds.
     """
 
     name: ClassVar[str] = "host"
@@ -39,7 +50,8 @@ class HostLoop:
         self._run_state = run_state
         self._traces = traces
         self.traced: Traced | None = None
-        #: Returns the time of other supersteps since the current one began, in s.
+        #: Returns the time, in s, of replayed supersteps since the current one began:
+        #: it is not part of the current superstep's time.
         self.others_s: Callable[[], float] = float
         #: The counters of exchanges before the current superstep.
         self._before = Counters()
@@ -102,7 +114,7 @@ class HostLoop:
         return True
 
     def _prove(self, place: int, words: Any, run: Run) -> None:
-        """Recompute aggregates that patches have rounded: convergence must be exact."""
+        """Recompute rounded aggregates in a superstep, before the run may converge."""
         if self._run_state.is_shared:
             self._begin()
         begun = time.perf_counter()
@@ -124,7 +136,11 @@ class HostLoop:
     def _nearest(
         self, words: Any, waiting: Waiting, step: FoldmapRun
     ) -> tuple[Any, Any, int, int | None]:
-        """Return the near and far vertices of an announced set, and their numbers."""
+        """Return the near and far vertices of an announced set, and their numbers.
+
+        `words` is None for all vertices, and so are the near vertices if all are near.
+        The number of far ones is None on several ranks.
+        """
         device, count = self._run_state.device, self._run_state.living_count
         everyone = self._run_state.runs[0].plain.bound.everyone.words
         announced = everyone if words is None else words
@@ -135,7 +151,18 @@ class HostLoop:
     def _note(
         self, place: int, run: Run, committed: Any, begun: float, decisions: Any
     ) -> None:
-        """Announce the committed vertices, and record the superstep."""
+        """Count and announce the committed vertices, and record the superstep.
+
+        Parameters
+        ----------
+        place : int
+            Index of the foldmap that ran.
+        committed : words
+        begun : float
+            Start of the superstep, by `time.perf_counter`.
+        decisions : tuple
+            The choices to store in the trace.
+        """
         run_state, step = self._run_state, self._run_state.runs[place]
         if run_state.recorded is not None:
             run_state.recorded.add(committed)
@@ -190,7 +217,7 @@ class HostLoop:
     ) -> tuple[int, list[float]]:
         """Return the number of committed vertices, and extremes of results.
 
-        Ranks may get other vertices, and exchange their times with it.
+        All ranks exchange the times of their work with it, for `Moves`.
         """
         exchange = self._run_state.exchange
         waited = exchange.counters.waited_s - self._before.waited_s
@@ -200,7 +227,7 @@ class HostLoop:
         return number, seen
 
 
-#: Interrupts are handled when they come.
+#: A context in which interrupts are not deferred.
 _AT_ONCE: AbstractContextManager[None] = nullcontext()
 
 

@@ -1,8 +1,12 @@
 """Near and far: vertices with a key beyond a moving threshold wait (S4, S8).
 
-An announced vertex is processed when its key is near. Until then it stays due, so that
-a run ends where every other run does; but values that would be improved again before
-they count are not passed on. With a distance as the key this is delta-stepping.
+With a distance as the key this is delta-stepping. An announced vertex is near if its
+key is within the threshold, and is processed only then; far vertices stay due. When no
+vertex is near, the threshold moves. The fixpoint is the same, with fewer edges: a value
+that is improved several times while its vertex is far is passed on once.
+
+`NearFar` is the option of `iterate`. `Waiting` splits active sets; compiled loops split
+them themselves, by the `Keys` that it returns.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ class NearFar:
         within the threshold, and wait otherwise. With min and argmin small keys are
         near, with max and argmax large ones.
     delta : float, optional
-        Distance of the threshold from the first waiting key, when nothing is near.
+        Distance of the new threshold from the first waiting key, when no key is near.
         Small values evaluate fewer edges in more supersteps. By default, 32 times the
         mean absolute value that the gather reads of an edge, over the mean degree; at
         least that mean value. If the gather reads no value of an edge, the mean value
@@ -107,15 +111,15 @@ class NearFar:
 
 
 class Keys(NamedTuple):
-    """The keys that separate near vertices from far ones in a compiled loop.
+    """Arguments of a compiled loop that splits near and far vertices.
 
     Attributes
     ----------
     number : int
-        Index of the property of keys; -1 if no vertices wait.
+        Index of the key's property in `PlanFacts.queue_keys`; -1 if no vertices wait.
     sign, delta, limit : float
-        Vertices with ``sign * key <= limit`` are near; `delta` is the step of the
-        limit.
+        Vertices with ``sign * key <= limit`` are near. The limit moves to `delta`
+        behind the first key.
     """
 
     number: int = -1
@@ -142,7 +146,7 @@ class Waiting:
     Raises
     ------
     PlanError
-        If the key is not usable, or a foldmap does not pass it on.
+        If the property cannot be a key, or a foldmap has no gather that combines keys.
     """
 
     def __init__(
@@ -165,25 +169,25 @@ class Waiting:
                 where=NEAR_FAR,
                 fix="iterate them one after the other",
             )
-        #: Keys times this are processed in ascending order.
+        #: Keys are processed in ascending order of ``sign * key``.
         self.sign = 1.0 if first == {True} else -1.0
         delta = given.delta
         if delta is None:
             loop = self.device.name if in_a_loop else ""
             delta = _mean_step(readers, state, exchange, loop)
         self.delta = float(delta)
-        #: A key is near if the key times `sign` is at most this.
+        #: Keys with ``sign * key <= limit`` are near; -inf before the first superstep.
         self.limit = -math.inf
 
     def keys(self, plan: FoldPlan) -> Keys:
-        """Return the keys for a compiled loop of a plan."""
+        """Return the arguments of a compiled loop of a plan."""
         number = plan.facts.queue_keys.index(self.key)
         return Keys(number, self.sign, self.delta, self.limit)
 
     def follow(self, limits: Sequence[float]) -> list[float]:
-        """Take the limit after a compiled loop; return the threshold of each superstep.
+        """Continue after a compiled loop; return the threshold of each superstep.
 
-        `limits` has the limit of each superstep, and of the next one.
+        `limits` has the limits of the supersteps of the loop, and of the next one.
         """
         *past, self.limit = limits
         return [self.sign * limit for limit in past]
@@ -194,7 +198,7 @@ class Waiting:
         return self.sign * self.limit
 
     def forget(self) -> None:
-        """Start at the first key again."""
+        """Reset the threshold: the next split begins at the first key."""
         self.limit = -math.inf
 
     def split(
@@ -202,14 +206,14 @@ class Waiting:
     ) -> tuple[Words, int, int | None]:
         """Return the near vertices of a set, their number, and the number of far ones.
 
-        If none is near, the threshold moves so that one is, unless the set is empty.
-        Ranks do not count the far ones: None.
+        If no vertex is near, the threshold moves so that one is, unless the set is
+        empty. On several ranks far vertices are not counted, and their number is None.
 
         Parameters
         ----------
         reach_of : callable
-            Returns the reach of the near ones, to be counted in the same wait: see
-            `VertexSets`.
+            Takes the near vertices and returns their reach, so that their edges are
+            counted in the same wait: see `VertexSets`.
         """
         keys, width = self._keys()
         if self.state.graph.ranks is None:
@@ -230,6 +234,7 @@ class Waiting:
         return near, count, None
 
     def _near(self, words: Words) -> Words:
+        """Return the near vertices of a set on several ranks, with ghosts."""
         own = self.exchange.among_own(words)
         near = self.device.keys.near(own, *self._keys(), self.sign, self.limit)
         return self.exchange.with_ghosts(near)
@@ -259,6 +264,7 @@ def checked_near_far(given: Any) -> NearFar | None:
 
 
 def _check_key(name: str, state: State) -> None:
+    """Raise PlanError if a property cannot be a key."""
     type_ = state.signature.get(name)
     is_vertex = type_ is not None and type_.kind is PropertyKind.VERTEX
     if type_ is None or not is_vertex or not type_.iterated or type_.dtype == "bool":
@@ -271,7 +277,13 @@ def _check_key(name: str, state: State) -> None:
 
 
 def _readers(name: str, plan: FoldPlan) -> list[GatherReads]:
-    """Return the gathers that pass the key on; refuse a foldmap without any."""
+    """Return the gathers of a foldmap that combine keys by min or max.
+
+    Raises
+    ------
+    PlanError
+        If there is none.
+    """
     gathers = [g for g in plan.facts.gathers if name in g.of_neighbors]
     found = [g for g in gathers if g.combine.rules.order]
     if not found:
@@ -329,7 +341,7 @@ def _mean_step(
         weights = weights[np.isfinite(weights)]
         own = np.array([weights.sum(), weights.size])
         total, size = exchange.all_reduce(own, "sum").tolist()
-        if total:
+        if total:  # otherwise there is no edge, or all weights are 0
             mean = total / size
     degree = state.graph.edge_count / max(state.graph.vertex_count, 1)
     if loop:

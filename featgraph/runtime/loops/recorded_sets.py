@@ -1,13 +1,13 @@
-"""Vertex sets of a run that are recorded on the device, or read from there (0097).
+"""Vertex sets of a run in GPU memory: ``record_active=`` and ``due=`` (0097).
 
-A `SetLog` is GPU memory to which supersteps append the nonzero words of committed sets.
-Its operations are the same in each superstep, so that they are recorded with it, and
-run in loops on the device. `RecordedSets` are the logs of a run: when one is nearly
-full, the next superstep begins another.
+A `SetLog` is GPU memory to which each superstep appends the nonzero words of the
+committed set, as pairs (index, word). The kernel calls for it are the same in each
+superstep, so that recordings and loops on the device contain them. `RecordedSets` are
+the logs of a run: when one is nearly full, the next superstep begins another.
 
 `PlayedSets` are the sets of a run with ``due=``. After each superstep the next set
-takes the place of the committed one: a set of a log by operations that are recorded,
-too; other sets are uploaded one by one.
+takes the place of the committed one. Sets of a log are read by kernels, which are
+recorded, too; other sets are uploaded one by one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from featgraph.runtime.superstep.foldmap import as_active
 __all__ = ["PlayedSets", "RecordedSets", "check_played"]
 
 Words = Any
-#: Most sets of a log; and most sets without a zero word.
+#: Most sets of a log; and number of sets without a zero word for which it has room.
 _MOST_SETS, _MOST_WHOLE = 1 << 14, 64
 #: A new log begins when fewer sets than this may fit.
 _FEWEST = 16
@@ -44,9 +44,11 @@ _logs: weakref.WeakKeyDictionary[State, weakref.WeakSet[SetLog]] = (
 
 
 class SetLog:
-    """Nonempty sets on a GPU, in the order in which they were appended.
+    """A log of nonempty vertex sets in GPU memory, in the order of supersteps.
 
-    The log is the `Holder` of its sets. Its memory is reused when nothing refers to it.
+    An `ActiveSet` of a log is its entry (first pair, end of pairs, number of vertices);
+    the log is the `Holder` of these sets. Its memory is used for another log of the
+    State when nothing refers to it.
 
     Parameters
     ----------
@@ -75,7 +77,7 @@ class SetLog:
 
     @property
     def sets(self) -> Any:
-        """The object that counts its sets."""
+        """The object with `count`, as `Holder` requires: the log itself."""
         return self
 
     def count(self, entry: tuple[int, int, int]) -> int:
@@ -91,7 +93,7 @@ class SetLog:
         return words
 
     def read_ends(self, count: int) -> list[int]:
-        """Return the number of pairs, and the ends of `count` sets."""
+        """Return the number of pairs, and the ``count + 1`` borders of `count` sets."""
         return self._sets.read_rows(self.ends, 1, count + 3).tolist()  # type: ignore[no-any-return]
 
 
@@ -107,14 +109,16 @@ class RecordedSets:
 
     def __init__(self, state: State, device: Device) -> None:
         self._state, self._device = state, device
-        #: Logs with the sizes of their sets.
+        #: The logs, each with the numbers of vertices of its sets.
         self._logs: list[tuple[SetLog, list[int]]] = []
         self._counts: list[int] = []
-        #: Number of supersteps whose counts are in `_counts`; pairs used at most.
+        #: Number of supersteps whose counts are in `_counts`; upper bound of the pairs
+        #: in the current log.
         self._seen = self._used = 0
         self._begin()
 
     def _begin(self) -> None:
+        """Begin another log."""
         self._log, self._counts, self._used = SetLog(self._state, self._device), [], 0
         self._logs.append((self._log, self._counts))
 
@@ -130,7 +134,11 @@ class RecordedSets:
         return min(pairs, _MOST_SETS - len(self._counts))
 
     def follow(self, run: Run) -> bool:
-        """Begin a new log if the current one could be full soon; return whether."""
+        """Begin another log if the current one could be full soon; True if one began.
+
+        The number of used pairs is read from the GPU only if its upper bound is near
+        the end.
+        """
         new = list(filter(None, run.active_counts[self._seen :]))
         self._seen = run.supersteps
         self._counts += new
@@ -143,7 +151,7 @@ class RecordedSets:
         return True
 
     def end(self, run: Run) -> None:
-        """Add the sets to the record of a run."""
+        """Set `Run.active_sets`, without copying any set to the host."""
         self.follow(run)
         count, found = self._state.graph.vertex_count, []
         for log, counts in self._logs:
@@ -157,7 +165,7 @@ class RecordedSets:
 
 
 class PlayedSets:
-    """Sets that the supersteps of a run process, in order; none of them is empty.
+    """The nonempty sets of ``due=``, which the supersteps of a run process in order.
 
     Parameters
     ----------
@@ -178,9 +186,9 @@ class PlayedSets:
         self._order: tuple[Any, Any] | None = None
 
     def next(self, committed: Words) -> Words:
-        """Return the next set; an empty one where `follow` uploads it.
+        """Return the set that takes the place of the committed one.
 
-        It has as many words as the committed set.
+        It is empty if the next set is not in a log: then `follow` uploads it.
         """
         sets: Any = self._device.sets
         count = int(committed.size)
@@ -209,7 +217,8 @@ class PlayedSets:
                 break
             entries.append(one._held[1][:2])
         self._brought = done + len(entries)
-        # Few sizes, and the same memory: recorded supersteps refer to its address.
+        # Rounded up to a power of two, so that runs share few sizes of memory: recorded
+        # supersteps refer to its address.
         order = np.zeros((1 << len(entries).bit_length(), 2), np.int64)
         order[0, 1], order[1 : len(entries) + 1] = len(entries), entries
         key = "order of played sets", "int64", order.shape
@@ -231,7 +240,7 @@ def check_played(steps: Sequence[FoldmapRun], options: Mapping[str, Any]) -> Non
     Raises
     ------
     PlanError
-        If something else does.
+        If another option or a function of the foldmap does, too.
     """
     [step, *others], given = steps, [name for name, value in options.items() if value]
     facts = step.plan.facts

@@ -1,17 +1,18 @@
 """Supersteps that repeat, launched from recordings (0019, 0039).
 
-After its first supersteps a run makes the same calls again and again: the same kernels
-on the same memory, since buffers and sets swap in a cycle. Once a cycle has repeated,
-its supersteps are launched as recorded, until a choice that depends on the number of
-active vertices has differed for some time, or nothing is active. At first the host
-launches each, and reads the number of committed vertices while the next one runs
-(`HostReplay`). A longer run becomes a loop on the device (`DeviceReplay`).
+After its first supersteps a run repeats its CUDA calls in a cycle: the same kernels on
+the same memory, since buffers and sets swap. `ReplayLoop` traces supersteps that the
+host runs. Once a cycle has repeated, its supersteps are launched from recordings, until
+nothing is active, or until choices that depend on the number of active vertices have
+differed from the recorded ones for some time. At first the host launches one recording
+after the other, and reads the number of committed vertices while the next superstep
+runs (`HostReplay`). A longer run becomes a loop on the device (`DeviceReplay`).
 
-The first superstep of a run may be the first of a known cycle. The host then makes its
-calls, which are held back while they equal those of the cycle
-(`runtime.recording.cycles`). At the read of the number of committed vertices, a loop of
-the cycle runs instead, of which it is the first superstep (`StartedLoop`): the log
-begins with that number.
+If another run of the same kernel has begun with a known cycle, this one may begin with
+a loop at once (`StartedLoop`). The host makes the calls of the first superstep, which
+are held back while they equal those of the cycle (`runtime.recording.cycles`). When it
+reads the number of committed vertices, the loop runs instead, first superstep included,
+and the read returns the first number in its log.
 """
 
 from __future__ import annotations
@@ -48,29 +49,31 @@ from featgraph.runtime.recording.cycles import Cycles, DeferredCalls, Traced
 
 __all__ = ["ReplayLoop"]
 
-#: Most remaining supersteps for which a loop has a node each, to end after any of them:
-#: each takes 9 us longer, and the host takes 200 us for each that a loop with longer
-#: steps would leave (NVIDIA H100, R-MAT 2^14).
+#: With at most this many remaining supersteps, a loop has a conditional node for each,
+#: so that it can end after any. A superstep takes 9 us longer then; one that a loop of
+#: whole cycles would leave to the host takes 200 us (NVIDIA H100, R-MAT 2^14).
 _FEW = 32
 #: Longest superstep, in s, that is replayed: longer ones keep the device busy anyway,
 #: and one that is launched ahead in vain costs as much.
 _MOST_SECONDS = 1e-3
 #: The same on ranks, which launch nothing in vain. The host's time between supersteps
-#: does not shrink with their number, and each waits for the slowest host.
+#: does not shrink with the number of ranks, and all wait for the slowest host.
 _MOST_SHARED_SECONDS = 2e-2
-#: Longest time, in s, of supersteps that are launched as recorded though their choices
-#: have changed. The host takes about as long to change: it runs three or four
-#: supersteps and records them (NVIDIA H200). So no run takes much longer either way.
+#: Longest time, in s, of supersteps that are launched as recorded though the active
+#: count now leads to other choices. Changing takes about as long, since the host runs
+#: and traces three or four supersteps first (NVIDIA H200), so that neither way costs
+#: much more than the other.
 _MOST_LATE = 5e-4
 
 
 def may_be_late(run_state: RunState, traced: Traced) -> bool:
-    """Whether the next supersteps may keep the choices of a recorded one for some time.
+    """Whether a recorded superstep may be repeated though its choices have changed.
 
-    If all vertices are due without a set, the recorded superstep reads edges of sources
-    that were not announced, and recomputes incremental aggregates. It may only be
-    repeated if all changes are announced and no aggregate is incremental. A reduce
-    gives the same result again after the end of a run if all changes are announced.
+    In a superstep with all vertices due, gathers also read sources that were not
+    announced, and aggregates are recomputed. Repeating it gives the same values only if
+    the foldmap announces all changes and no aggregate is incremental. The same holds
+    for reduces, which give the same result after the end of a run only if all changes
+    are announced.
     """
     all_due, step = traced.decisions[0], run_state.runs[traced.place]
     all_due = all_due or step.plan.facts.reads_foreign
@@ -80,7 +83,7 @@ def may_be_late(run_state: RunState, traced: Traced) -> bool:
 
 
 class ReplayLoop:
-    """Runs the supersteps of a run from their recordings, or as the host does.
+    """Runs supersteps from recordings, or as `HostLoop` does to record them.
 
     Parameters
     ----------
@@ -98,10 +101,10 @@ class ReplayLoop:
         self._recorder = recorder
         self._cycles = Cycles(len(run_state.runs), recorder.known)
         self._stage = run_state.stage
-        #: Key of the beginning of the run, once it has begun.
+        #: Key of the beginning of the run: see `_beginning`. None before it.
         self._begins: tuple[Any, ...] | None = None
         self._is_shared = run_state.state.graph.ranks is not None
-        # Uploads would differ in the first superstep.
+        # With uploads, the calls of the first superstep would not equal known ones.
         for step in run_state.runs:
             step.plain.bound.bring()
 
@@ -123,7 +126,7 @@ class ReplayLoop:
     def run(self, run: Run, most: int) -> bool:
         """Run one superstep, or up to `most`; False if nothing is due."""
         run_state = self._run_state
-        if self._stage != run_state.stage:  # other scalars, and other sets
+        if self._stage != run_state.stage:  # sets and scalars may be others
             self._stage = run_state.stage
             self._cycles.forget()
         if self._replay(run, most):
@@ -136,7 +139,10 @@ class ReplayLoop:
         return self._trace(run, most)
 
     def _trace(self, run: Run, most: int, deferred: Any = None) -> bool:
-        """Run a superstep as the host does, and record its calls."""
+        """Run a superstep as the host does, and add the trace of its calls to `Cycles`.
+
+        `deferred` holds back the calls that it expects.
+        """
         run_state = self._run_state
         self._recorder.begin(self._buffers.pools[0], deferred)
         try:
@@ -157,9 +163,9 @@ class ReplayLoop:
         return buffers_of(self._run_state.state, self._run_state.device)
 
     def _beginning(self) -> tuple[Any, ...]:
-        """Return the key of a run's beginning, for a run of one foldmap.
+        """Return the key for known first cycles, for a run of one foldmap.
 
-        Another run with this key may make other calls.
+        Runs with equal keys mostly make equal calls, but need not.
         """
         buffers, run_state = self._buffers, self._run_state
         arrays = map(id, buffers.current.values())
@@ -167,13 +173,16 @@ class ReplayLoop:
         return id(kernel), extremes, id(buffers.pools[0]), *arrays
 
     def _is_likely(self, cycle: Sequence[Traced]) -> bool:
-        """Whether the first superstep of a run may be the first of a cycle."""
+        """Whether the first superstep of this run may begin a known cycle."""
         [pending], [step] = self._run_state.pending, self._run_state.runs
         is_all = pending.words is None and pending.left is None and step.on is None
         return is_all and not self._is_shared and self._continues(cycle[0])
 
     def _start(self, run: Run, cycle: Sequence[Traced], most: int) -> bool:
-        """Run a superstep, and all that a loop which begins with it can run."""
+        """Run the first superstep, and further ones in a loop that begins with it.
+
+        If the calls of the superstep differ from those of the cycle, it runs alone.
+        """
         _, how = self._how(cycle, most)
         recordings = [self._recorder.record(t.operations) for t in cycle]
         loop = None
@@ -224,9 +233,10 @@ class ReplayLoop:
         return False
 
     def _how(self, cycle: Sequence[Traced], most: int) -> tuple[ReplayMode, ReplayMode]:
-        """Return how the host launches supersteps of a cycle, and how a loop runs them.
+        """Return the modes in which the host and a loop run supersteps of a cycle.
 
-        A loop that can end after any superstep leaves none to the host.
+        For few remaining supersteps the loop is exact, so that it leaves none of them
+        to the host.
         """
         may_all = all(may_be_late(self._run_state, t) for t in cycle)
         # Another rank may run a superstep by its host. So no superstep is run that the
@@ -246,7 +256,11 @@ class ReplayLoop:
         how: ReplayMode,
         looped: ReplayMode,
     ) -> bool:
-        """Run supersteps of a cycle, on the device if it pays; False if none is run."""
+        """Run supersteps of a cycle, in a loop on the device if one exists.
+
+        `how` is for launches by the host, `looped` for the loop. False if no superstep
+        has run.
+        """
         run_state = self._run_state
         turns = len(run_state.runs)
         loop_of = partial(self._recorder.loop, recordings, turns, looped.is_exact)
@@ -276,7 +290,7 @@ class ReplayLoop:
         """Return the most supersteps to replay: whole cycles, unless `is_exact`."""
         run_state, length = self._run_state, len(cycle)
         if is_exact and any(t.work == "kept" for t in cycle):
-            return 0  # each makes sets, which are known after a whole cycle only
+            return 0  # `Incremental` has new sets then, known after a whole cycle only
         places = [t.place for t in cycle]
         turns = len(run_state.runs)
         if places != [(run_state.turn + i) % turns for i in range(length)]:
@@ -295,10 +309,10 @@ class ReplayLoop:
         return min([most if is_exact else most - most % length, *lefts])
 
     def _may_join(self, following: Traced) -> bool:
-        """Whether a superstep that followed one like the last may come next.
+        """Whether `following`, traced in another run, may be the next superstep here.
 
-        Not on ranks, which need whole repetitions, and not with vertices excluded by
-        ``.on``.
+        Its predecessor there made the calls of the last superstep here. False on ranks,
+        which join whole repetitions only, and for foldmaps with ``.on``.
         """
         run_state, place = self._run_state, following.place
         if self._is_shared or run_state.runs[place].on is not None:
@@ -309,7 +323,7 @@ class ReplayLoop:
         return self._recorder.are_free(following.taken, pools[0])
 
     def _continues(self, first: Traced) -> bool:
-        """Whether the next superstep is due, and is like the first of a cycle."""
+        """Whether the next superstep is due, with the choices of a cycle's first."""
         run_state = self._run_state
         run_state.refresh_version()
         is_due = run_state.pending[first.place].active_count != 0
@@ -317,7 +331,9 @@ class ReplayLoop:
 
 
 class StartedLoop:
-    """A loop that begins with a superstep whose calls the host is about to make.
+    """A loop on the device that begins with the first superstep of a run.
+
+    The host makes the calls of that superstep, and `DeferredCalls` holds them back.
 
     Parameters
     ----------
@@ -325,18 +341,18 @@ class StartedLoop:
         Of one foldmap, with every vertex due.
     run : Run
     cycle : sequence of Traced
-        The expected supersteps.
+        The supersteps of the loop, from the first superstep of the run on.
     loop : DeviceLoop
     how : ReplayMode
     came : list
-        The interrupts that have come; they are deferred until the end.
+        Deferred interrupts that have come so far.
     are_free : callable
         Returns whether sets that were taken from some pools exist and are unused.
 
     Attributes
     ----------
     away_s : float
-        Time of the supersteps after the first, in s.
+        Time, in s, of the supersteps after the first.
     """
 
     def __init__(
@@ -356,10 +372,11 @@ class StartedLoop:
         self.away_s = 0.0
 
     def run(self) -> npt.NDArray[np.int64] | None:
-        """Run the loop; return the values of its first superstep.
+        """Run the loop; return the words that the host reads after the first superstep.
 
-        The host has made all calls of that superstep by now. None if the next superstep
-        is not certain to be the second of the cycle: see `Cycles.find`.
+        They are its number of committed vertices and its watched extremes. Called when
+        the host has made all calls of that superstep. None, without a run, if the next
+        superstep is not certain to be the second of the cycle: see `Cycles.find`.
         """
         run_state, first, following = self._run_state, self._cycle[0], self._cycle[1]
         buffers = buffers_of(run_state.state, run_state.device)
@@ -373,29 +390,30 @@ class StartedLoop:
         return np.concatenate([np.array(report.counts[:1], np.int64), seen])
 
     def account(self) -> bool:
-        """Record the supersteps after the first; return whether to continue so."""
+        """Record the supersteps after the first; True if the last cycle is whole."""
         return self._replay_on_device.account(1)
 
 
-#: Time limit of a loop on the device, in s, so that interrupts are handled.
+#: Time limit of a loop on the device, in s: Python handles no interrupts meanwhile.
 _MOST_AWAY = 0.05
+#: Smallest and largest active count for which a superstep runs as recorded.
 Counts = tuple[int, int]
-#: Counts of a superstep that must not be launched as recorded.
+#: An empty range: the superstep must not be launched as recorded.
 _NONE = 1, 0
 
 
 class DeviceReplay:
-    """A loop of cycles on the device, whose results the host reads at its end.
+    """Runs cycles in a loop on the device, and adds them to the record of the run.
 
-    It ends where `HostReplay` would begin no further cycle: nothing is due, the limit
-    is reached, or supersteps have run too long with other choices than their counts
-    imply. Then the host records the supersteps. It also ends after some time and at an
-    interrupt.
+    The loop ends where `HostReplay` would begin no further cycle: nothing is due, the
+    limit is reached, or supersteps have run too long with other choices than their
+    active counts imply. It also ends after `_MOST_AWAY`, and at an interrupt. `launch`
+    runs the loop and reads its log, `account` updates run, pending sets and State.
 
     Parameters
     ----------
     run_state : RunState
-        It has the number of pending vertices of each foldmap, unless all are pending.
+        The number of pending vertices of each foldmap must be known, or all pending.
     run : Run
     cycle : sequence of Traced
         The first of them is due.
@@ -411,7 +429,7 @@ class DeviceReplay:
         self._report: Report | None = None
 
     def run(self, how: ReplayMode) -> bool:
-        """Run at least some supersteps; return whether the last cycle is whole."""
+        """Run one loop; return whether it has ended with a whole cycle."""
         with deferred_interrupts() as came:
             try:
                 try:
@@ -425,9 +443,9 @@ class DeviceReplay:
         return is_whole
 
     def launch(self, how: ReplayMode, came: list[int]) -> Report:
-        """Run at least some supersteps; return their results.
+        """Run one loop, and return its results.
 
-        Interrupts are deferred; one in `came` ends the loop.
+        An interrupt in `came`, which is otherwise deferred, ends the loop.
         """
         run_state, loop = self._run_state, self._loop
         orders = Orders(
@@ -459,7 +477,7 @@ class DeviceReplay:
         return report
 
     def _test(self) -> tuple[int, float]:
-        """Return the stopping test of the run for the device."""
+        """Return the stopping test of the run: `BELOW` or `ABOVE`, and the bound."""
         test = self._run_state.watching.test
         side = ABOVE if test is not None and test.side == "above" else BELOW
         return side, 0.0 if test is None else test.limit
@@ -469,7 +487,7 @@ class DeviceReplay:
         return self._run_state.runs[traced.place].watched.tested
 
     def account(self, first: int = 0) -> bool:
-        """Record the supersteps that have run, except one that another rank has left.
+        """Record the supersteps of the loop, except a last one that failed on a rank.
 
         Parameters
         ----------
@@ -499,7 +517,7 @@ class DeviceReplay:
         return records.is_whole
 
     def _counts(self, traced: Traced) -> Counts:
-        """Return the smallest and largest count for which a superstep runs so."""
+        """Return the range of active counts for which a superstep runs as recorded."""
         run_state, place, meant = self._run_state, traced.place, traced.decisions
         if run_state.is_dense:
             return ANY
@@ -523,8 +541,8 @@ def find_counts(is_meant: Callable[[int], bool], near: int, most: int) -> Counts
     """Return the smallest and the largest count for which a condition holds.
 
     The condition is assumed to hold for all counts in between, since each choice
-    changes at one count, and to hold nowhere if it holds for no power of two and not
-    for `near`.
+    changes at one threshold. `near`, all powers of two and `most` are tried; if it
+    holds for none of these, it is assumed to hold nowhere.
 
     Parameters
     ----------
@@ -543,7 +561,10 @@ def find_counts(is_meant: Callable[[int], bool], near: int, most: int) -> Counts
 
 
 def _last(is_meant: Callable[[int], bool], known: int, end: int) -> int:
-    """Return the last count that holds between one that holds and an end."""
+    """Return the last count for which a condition holds, by bisection.
+
+    It holds for `known`; the result lies between `known` and `end`.
+    """
     if is_meant(end):
         return end
     while abs(end - known) > 1:

@@ -1,7 +1,8 @@
-"""Replayed supersteps of a cycle: launches by the host, and their records.
+"""Replays of a cycle: launches by the host, and the bookkeeping of all replays.
 
-`HostReplay` launches recordings one superstep ahead. `ReplayReport` updates the run and
-the pending vertices, as the host does for its own supersteps.
+`HostReplay` launches recordings, one superstep ahead of the counts that it has read.
+`ReplayReport` then updates the run, the pending vertices and the State as `HostLoop`
+does for its own supersteps; `replay.DeviceReplay` uses it, too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["HostReplay", "ReplayMode", "ReplayReport"]
 
 
 class ReplayReport:
-    """Records supersteps of a cycle, and the pending vertices after them.
+    """Adds replayed supersteps to the record of a run, and updates pending vertices.
 
     Parameters
     ----------
@@ -41,14 +42,14 @@ class ReplayReport:
     def __init__(self, run_state: RunState, run: Run, traced: Sequence[Traced]) -> None:
         self._run_state, self._run, self._cycle = run_state, run, traced
         self.done = 0
-        #: Number of supersteps that the host would not have run.
+        #: Number of supersteps without due vertices, which the host would not have run.
         self._idle = 0
         self._first = run_state.state.superstep
         self._everything = run_state.state.graph.living_count
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last cycle has ended."""
+        """Whether the recorded supersteps are whole cycles."""
         return self.done % len(self._cycle) == 0
 
     @property
@@ -59,8 +60,8 @@ class ReplayReport:
     def add(self, number: int, seconds: float, seen: Sequence[float]) -> bool:
         """Record the next superstep, which has committed `number` vertices.
 
-        False if the host would not have run it. `seen` are the watched extremes of its
-        results. The State is updated by `number`.
+        `seen` are the watched extremes of its results. False if no vertex was due: then
+        the run has no entry for it. The State is updated later, by the method `number`.
         """
         run_state, traced = self._run_state, self.following
         place = traced.place
@@ -87,10 +88,10 @@ class ReplayReport:
         seen: Sequence[Sequence[float]],
         last: int,
     ) -> None:
-        """Record cycles of which only the `last` supersteps may have been idle.
+        """Record many supersteps, of which only the `last` ones may have been idle.
 
-        The pending vertices follow from these, and from the cycle before them, in which
-        each foldmap runs.
+        The others are whole cycles. Only the last of these determines the pending
+        vertices, since each foldmap runs in it.
         """
         length = len(self._cycle)
         many = len(numbers) - last
@@ -116,12 +117,16 @@ class ReplayReport:
             self.add(*rest)
 
     def settle(self) -> None:
-        """Swap buffers as far as the last cycle has run."""
+        """Update buffers, unsent rows, scalars and the State after the last superstep.
+
+        After whole cycles, buffers are as before. Otherwise they swap once for each
+        superstep of the last, partial cycle.
+        """
         buffers = buffers_of(self._run_state.state, self._run_state.device)
         for traced in self._cycle[: self.done % len(self._cycle)]:
             step = self._run_state.runs[traced.place]
             step.plain.bound.stale.repeat(buffers, step.in_place and not traced.keeps)
-        # After a whole cycle, the unsent sets are those that the host has.
+        # After whole cycles, the sets of unsent rows are those of the host, too.
         ghosts = self._run_state.runs[0].plain.bound.ghosts
         if ghosts is not None and not self.is_whole:
             last = self._cycle[self.done % len(self._cycle) - 1]
@@ -131,9 +136,10 @@ class ReplayReport:
         self.number()
 
     def number(self) -> None:
-        """Set the superstep number of the State to that of a run by the host.
+        """Set `State.superstep` as a run by the host would have.
 
-        Results of reduces have not been copied to the host yet.
+        Results of reduces become new versions of their properties, read from the device
+        on demand.
         """
         run_state, number = self._run_state, self._first + self.done - self._idle
         run_state.superstep = run_state.state.superstep = number
@@ -141,7 +147,7 @@ class ReplayReport:
             step.plain.bound.go_on()
 
     def _announce(self, traced: Traced, number: int) -> None:
-        """Announce the committed vertices, in the sets of the recording."""
+        """Make the committed vertices pending, in the sets that the recording wrote."""
         run_state, made = self._run_state, traced.pending
         everything = 0 < number == self._everything
         committed = None if everything else traced.committed()
@@ -168,11 +174,11 @@ class ReplayMode:
     limit : int
         Most supersteps: whole cycles, unless exact.
     most_late : float
-        Longest time, in s, of supersteps that run as recorded though their choices have
-        changed.
+        Longest time, in s, of supersteps that run as recorded though the active count
+        leads to other choices.
     is_exact : bool
-        Whether no superstep is run before it is known that the host would run it. Then
-        they end anywhere in the cycle.
+        Whether each superstep is launched only once it is known that the host would run
+        it. An exact replay may end within a cycle.
     """
 
     limit: int
@@ -181,11 +187,12 @@ class ReplayMode:
 
 
 class HostReplay:
-    """Launches of a cycle by the host, one superstep ahead of the known counts.
+    """Launches a cycle from the host, one superstep ahead of the counts it has read.
 
-    A late choice changes no result except the rounding of kept sums, which may be
-    patched some more times: a count only determines how a superstep runs, and one
-    without active vertices commits nothing. `may_be_late` finds the exceptions.
+    A superstep is so launched before the choices for it are known. This changes no
+    result except the rounding of kept sums, which may be patched some more times: a
+    count only determines how a superstep runs, and one without active vertices commits
+    nothing. `replay.may_be_late` finds the exceptions.
 
     Parameters
     ----------
@@ -211,9 +218,9 @@ class HostReplay:
         self._recordings = recordings
         self._first, self._launched = run_state.state.superstep, 0
         self._begun = time.perf_counter()
-        #: Time of supersteps that ran with other choices than their counts imply, in s.
+        #: Time, in s, since the choices by the active count differ from the recording.
         self._late, self._how = 0.0, how
-        #: (place, whether all are due, active count) -> choices. Nothing else changes
+        #: (place, whether all are due, active count) -> choices: nothing else changes
         #: them in a replay, and counts mostly repeat.
         self._decided: dict[tuple[int, bool, int | None], tuple[Any, ...]] = {}
         #: Whether no further cycle is begun.
@@ -238,7 +245,10 @@ class HostReplay:
         return self._report.is_whole
 
     def _run_cycles(self, came: list[int], is_enough: Callable[[], bool]) -> None:
-        """Launch and record supersteps until the last cycle has ended."""
+        """Launch supersteps, and record each when it has ended, until the replay ends.
+
+        Unless the replay is exact, it ends after a whole cycle.
+        """
         limit, report, ahead = self._how.limit, self._report, 0
         length, is_exact = len(self._recordings), self._how.is_exact
         while True:
@@ -254,6 +264,7 @@ class HostReplay:
             ahead = self._account()
 
     def _is_within_a_cycle(self) -> bool:
+        """Whether the launched supersteps are not whole cycles."""
         return self._launched % len(self._recordings) != 0
 
     def _launch(self) -> None:
@@ -262,7 +273,7 @@ class HostReplay:
         self._launched += 1
 
     def _complete(self) -> None:
-        """Run the cycle to its end, where buffers are as the host expects them.
+        """After an error, run the cycle to its end, where buffers fit the host's State.
 
         A further interrupt is ignored: one is being handled.
         """
@@ -277,7 +288,10 @@ class HostReplay:
         self._report.number()
 
     def _account(self) -> int:
-        """Wait for a superstep; return how many may be launched ahead of the next."""
+        """Wait for a superstep and record it.
+
+        Returns the number of supersteps, 0 or 1, to launch ahead of the next read.
+        """
         run_state, report = self._run_state, self._report
         recording = self._recordings[report.done % len(self._recordings)]
         before = run_state.pending[report.following.place].active_count
@@ -299,5 +313,6 @@ class HostReplay:
         is_late = decided != following.decisions
         self._late = self._late + seconds if is_late else 0.0
         self._ends |= self._late > self._how.most_late
+        # Extrapolated: number ** 2 / before vertices, fewer than `_FEWEST`.
         is_soon_over = not is_run or number * number < _FEWEST * (before or 0)
         return int(not (self._how.is_exact or is_soon_over))

@@ -1,7 +1,8 @@
 """The record of a run, its progress bar, and repartitions.
 
-A repartition moves vertices to other ranks during a run (0062). The layer of ranks,
-above this one, registers the functions that measure and move in `makers`.
+`Run` is the result of `fg.iterate`. A `Repartition` describes a move of vertices to
+other ranks during a run (0062). `ranks.moving`, in a room above this one, implements
+`Moves` and registers it in `makers`.
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ class Run:
         while it swept others; 0 if they were sent after it: see ``overlap=``. Empty on
         one.
     wire_dtype : str or None
-        On several ranks, the type that the rows of ghosts were rounded to: the run has
-        ended where nothing was due given rounded rows.
+        On several ranks, the type that rows were rounded to when they were sent to
+        ghosts, so that the fixpoint is that of rounded rows; None if they were not.
     working : int or None
         On several ranks, the number of ranks with vertices at the start; None for all.
     kernels : list of Kernel
@@ -169,7 +170,7 @@ class Run:
     graph: Graph | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without the graph, which belongs to this rank."""
+        """Return the attributes without the graph, which other processes cannot use."""
         return vars(self) | {"graph": None}
 
     def add(self, number: int, seconds: float, direction: str, work: str) -> None:
@@ -232,7 +233,7 @@ def progress_bar(wanted: bool, total: int) -> Any:
     return tqdm(total=total, unit="superstep")
 
 
-#: `run_state.RunState`, which imports this module.
+#: `run_state.RunState`; it cannot be imported, since `run_state` imports this module.
 RunState = Any
 
 
@@ -248,20 +249,21 @@ class Moves(Protocol):
     def move(
         self, run: Run, run_state: RunState, left: int
     ) -> Callable[[RunState], None] | None:
-        """Move the State of a run if that pays within `left` supersteps.
+        """Move vertices of a run if that pays within the next `left` supersteps.
 
         Returns
         -------
         callable or None
-            None if nothing has moved. Otherwise a function that moves pending vertices
-            to another run state, on the new graph of the State.
+            None if nothing has moved. Otherwise a function that takes the run state
+            made for the new graph, and copies the pending vertices to it.
         """
 
     def end(self, run: Run) -> None:
         """Complete the record of a run."""
 
 
-#: Takes a State and the most moves; registered by the layer of ranks.
+#: A function that takes a State and the largest number of moves, and returns the
+#: `Moves` of a run; `ranks.moving` appends it.
 makers: list[Callable[[State, int | None], Moves]] = []
 #: The option `repartition` of the algorithm in progress.
 _of_algorithm: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)

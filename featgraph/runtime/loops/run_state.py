@@ -1,9 +1,10 @@
 """The state of a run, and the interface of the loops that run its supersteps (0033).
 
 `RunState` has the foldmaps of a run and the pending vertices of each. A vertex is
-pending for a foldmap if it was committed after the foldmap last ran; `store_pending`
-leaves such vertices in the State, and `recall_pending` takes them up in the next call.
-A `SuperstepLoop` is made for one run state.
+pending for a foldmap if it was committed after the foldmap last ran. At the end of a
+run `store_pending` stores these vertices in the State, and `recall_pending` returns
+them in the next call of `iterate`. A `SuperstepLoop` is made for one run state;
+`Watched` lists the properties of a run that may rule a loop out.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ class Pending:
     Attributes
     ----------
     words : words or None
-        A, the committed vertices; None if every vertex is due.
+        The active set A of the next superstep: vertices committed since the foldmap
+        last ran. None if every vertex is due.
     left : words or None
-        Due vertices that ``.on`` excluded.
+        Vertices that were due in an earlier superstep, and that ``.on`` excluded.
     scalars : tuple or None
-        Values of the scalars that the foldmap last read.
+        The scalars that the foldmap read when it last ran: see `ScalarsRead`.
     count : int or None
         Upper bound of the size of `words`; None if it is unknown.
     """
@@ -70,13 +72,13 @@ class Pending:
 
     @property
     def active_count(self) -> int | None:
-        """Number of pending vertices, if it is known; None if all are."""
+        """Upper bound of the size of `words`; None if unknown or all are pending."""
         return None if self.words is None else self.count
 
 
 @dataclass(eq=False)
 class _Left:
-    """Pending vertices that a call has left for the next one, on its device."""
+    """Pending vertices that a call has stored in the State, as sets on its device."""
 
     device: Device
     words: Any
@@ -100,9 +102,9 @@ def host_left(pending: Pending, device: Device, seen: Seen | None = None) -> Lef
 
 
 def begin_pending(active: Any, state: State, device: Device, of: int) -> list[Pending]:
-    """Return the pending vertices of `of` foldmaps, given the active ones of a call.
+    """Return the pending vertices of `of` foldmaps, from the option ``active=``.
 
-    Each has a set of its own. On ranks, the sets are made on the host.
+    Each foldmap gets a set of its own. On ranks, the sets are made on the host.
     """
     holder = exchange_of(state.graph, device).holder
     given = as_active(active, state)
@@ -115,9 +117,10 @@ def begin_pending(active: Any, state: State, device: Device, of: int) -> list[Pe
 def recall_pending(
     foldmap: FoldMap, state: State, device: Device, plan: FoldPlan
 ) -> Pending:
-    """Return the pending vertices that an earlier call left, and those due since.
+    """Return the vertices that an earlier call left pending, and those due since.
 
-    All vertices, if there was no call.
+    All vertices are pending if there was no such call, or the caller has written to the
+    State since.
     """
     version, entries = state.left
     if version != state.version:
@@ -134,7 +137,7 @@ def recall_pending(
 def _catch_up(
     pending: Pending, plan: FoldPlan, state: State, device: Device, since: Seen
 ) -> None:
-    """Add the vertices that have become due since a version of the graph, and puts."""
+    """Add the vertices that updates of the graph and `State.put` have made due."""
     added = find_due(plan, state, since)
     warn_of_losses(plan, state, since)
     if added is None or added.everything:
@@ -151,7 +154,7 @@ def _catch_up(
 
 
 def _recalled(known: Any, state: State, device: Device) -> Pending:
-    """Return the pending vertices that an earlier call left, on a device."""
+    """Return the pending vertices that an earlier call stored, as sets on a device."""
     room = word_count(arrays_for(state, device).vertex_count)
     sets = known.words, known.left
     if isinstance(known, _Left):
@@ -174,8 +177,8 @@ def _key(foldmap: FoldMap, entries: dict[Any, Any]) -> Any:
 def release_pending(foldmaps: Sequence[FoldMap], state: State) -> None:
     """Drop the sets that an earlier call left, once they have been recalled.
 
-    Their memory is reused then, in a fixed order: a run that is repeated gets the same
-    sets.
+    Their memory is reused then, in a fixed order, so that a repeated run gets sets at
+    the same addresses and its recordings fit.
     """
     _, entries = state.left
     for foldmap in foldmaps:
@@ -198,7 +201,8 @@ def announce(
     number : int
         Number of committed vertices.
     join : callable
-        ``join(other, words)`` returns the pending set of another foldmap with them.
+        ``join(other, words)`` returns the union of the committed vertices and the
+        pending set `words` of the foldmap at place `other`.
     """
     for other, waiting in enumerate(pending):
         if committed is None:
@@ -219,9 +223,10 @@ def store_pending(
     seen: Seen,
     has_run: bool,
 ) -> None:
-    """Store the pending vertices for a later call, with their version.
+    """Store the pending vertices in the State for a later call.
 
-    If supersteps have run, everything is due for other foldmaps.
+    If supersteps have run (`has_run`), all vertices become due for foldmaps that were
+    not part of the run.
     """
     version, entries = state.left
     if version != state.version:
@@ -253,7 +258,9 @@ class RunState:
     turn : int
         Index of the foldmap that runs next.
     stage : int
-        Number of times that the run has started again, or changed to other sets.
+        A number that changes whenever recorded supersteps no longer fit: when the run
+        continues with new active vertices or another log of sets, or after a worklist
+        loop.
     is_dense : bool
         Whether every vertex is active in every superstep.
     is_shared : bool
@@ -303,7 +310,11 @@ class RunState:
             step.watched = watching.results_of(step.plan)
 
     def begin(self, active: Any) -> bool:
-        """Continue with these active vertices and no others; False for none."""
+        """Continue with the vertices that ``then=`` returned; False if there are none.
+
+        No other vertices are pending then; None leaves only those that ``.on``
+        excluded.
+        """
         begun = self.pending  # nothing is due except vertices excluded by .on
         if active is not None:
             begun = begin_pending(active, self.state, self.device, len(begun))
@@ -332,7 +343,11 @@ class RunState:
         release_pending(self.foldmaps, self.state)
 
     def store_pending(self) -> None:
-        """Store the pending vertices for a later call; all, after a failed write."""
+        """Store the pending vertices in the State for a later call.
+
+        All vertices are stored if the caller has written to the State since the last
+        superstep.
+        """
         self.refresh_version()
         pending = all_pending(self)
         has_run = self.state.superstep != self.begun
@@ -341,7 +356,10 @@ class RunState:
         )
 
     def refresh_version(self) -> None:
-        """Make everything due after a write, or a superstep, by the caller."""
+        """Make all vertices due if the caller has written to the State.
+
+        A superstep that the caller has run counts as a write.
+        """
         seen = (self.version, self.superstep)
         if (self.state.version, self.state.superstep) != seen:
             self.version, self.superstep = self.state.version, self.state.superstep
@@ -351,7 +369,7 @@ class RunState:
                 self.waiting.forget()
 
     def let_go(self) -> None:
-        """Make everything due: the pending sets do not fit any more."""
+        """Make all vertices due: pending sets do not fit the new partition."""
         self.pending = [Pending(None) for _ in self.runs]
         for step in self.runs:
             step.left_out = None
@@ -362,10 +380,7 @@ class RunState:
         return is_all or self.reads_others(place) or self._has_pending(place)
 
     def _has_pending(self, place: int) -> bool:
-        """Whether a foldmap has pending vertices, if the scalars are as it read them.
-
-        Not all vertices are pending.
-        """
+        """Whether a foldmap has pending vertices; for one with a pending set."""
         pending, step = self.pending[place], self.runs[place]
         count = pending.count  # 0 only if nothing was committed
         if count is None:
@@ -383,7 +398,7 @@ class RunState:
         return all(p.words is None or p.count is not None for p in self.pending)
 
     def has_work(self) -> bool:
-        """Whether any foldmap has due vertices, or rounded aggregates."""
+        """Whether any foldmap has due vertices, or aggregates to prove."""
         self.refresh_version()
         for place in range(len(self.runs)):
             if self.is_due(place):
@@ -391,7 +406,11 @@ class RunState:
         return self.unproven() is not None
 
     def unproven(self) -> tuple[int, Any] | None:
-        """Return a foldmap with aggregates rounded by patches, and their vertices."""
+        """Return the place of a foldmap with rounded aggregates, and their vertices.
+
+        Patches accumulate rounding errors. Before a run counts as converged, aggregates
+        that have been patched are recomputed (`FoldmapRun.prove`). None without any.
+        """
         for place, step in enumerate(self.runs):
             words = step.unproven()
             if words is not None and self.exchange.count(words) > 0:
@@ -399,9 +418,10 @@ class RunState:
         return None
 
     def find_due(self) -> tuple[int, bool] | None:
-        """Return the next foldmap with due vertices, and advance the turn.
+        """Return the place of the next foldmap with due vertices, and advance the turn.
 
-        With it: whether its scalars make all vertices due, whatever is active (S7).
+        The second value is True if a changed scalar makes all vertices due (S7). None
+        if no foldmap has due vertices.
         """
         state, count = self.state, len(self.runs)
         if state.version != self.version or state.superstep != self.superstep:
@@ -419,12 +439,12 @@ class RunState:
         return None
 
     def cannot_announce(self, number: int) -> None:
-        """Make everything due after an error, if anything may have been committed.
+        """Make all vertices due after a failed superstep that may have committed.
 
         Parameters
         ----------
         number : int
-            Number of supersteps on the State before this one.
+            `State.superstep` before the superstep began.
         """
         in_place = self.is_asynchronous or any(s.in_place for s in self.runs)
         if in_place or self.state.superstep != number:
@@ -432,7 +452,7 @@ class RunState:
                 waiting.words = None
 
     def watched_results(self, place: int) -> list[tuple[Any, bool]]:
-        """Return the watched results of a foldmap: arrays, and True for the largest."""
+        """Return the watched results of a foldmap as pairs: an array, `is_largest`."""
         buffers: Any = self.state.residency  # a superstep has run
         found, current = [], buffers.current
         for name, is_largest in self.runs[place].watched.extremes:
@@ -442,8 +462,8 @@ class RunState:
     def note_scalars(self, place: int) -> None:
         """Store the scalars that a foldmap has read, after its superstep.
 
-        If everything is due anyway they are not needed, and reading a result of a
-        reduce would wait.
+        They are not needed if all vertices are due anyway; reading a result of a reduce
+        would wait for the device then.
         """
         pending = self.pending[place]
         everything = pending.words is None
@@ -455,22 +475,25 @@ class RunState:
         return before is not None and before != self.scalars[place].read()
 
     def decisions(self, place: int) -> tuple[Any, ...]:
-        """Return the choices that the number of active vertices determines."""
+        """Return all choices for the next superstep that depend on the active count.
+
+        A recorded superstep may be replayed while these are equal.
+        """
         if self.is_dense:  # everything is due, however many were active
             return (True,)
         pending = self.pending[place]
         return pending.words is None, *decide(self.runs[place], pending.active_count)
 
     def would_decide(self, place: int, count: int, meant: tuple[Any, ...]) -> bool:
-        """Whether an active count, less than all, leads to the choices `meant`.
+        """Whether `decisions` would return `meant` for an active count below all.
 
-        Nothing is folded for the answer: see `decides`.
+        No kernel is folded to find out: see `decides`.
         """
         return not meant[0] and decides(self.runs[place], count, meant[1:])
 
 
 def left_over(run_state: RunState) -> dict[FoldMap, Left]:
-    """Return the pending vertices for a later call, if a run ended here."""
+    """Return host copies of the pending vertices, as if the run ended now."""
     state = run_state.state
     seen = (run_state.version, run_state.superstep, run_state.seen)
     is_whole = (state.version, state.superstep, state.follow()) == seen
@@ -483,7 +506,7 @@ def left_over(run_state: RunState) -> dict[FoldMap, Left]:
 
 
 def all_pending(run_state: RunState) -> list[Pending]:
-    """Return the pending vertices, with the due ones that ``.on`` excluded."""
+    """Return the pending vertices of each foldmap, with those that ``.on`` excluded."""
     if run_state.played is not None:  # committed vertices were not announced
         return [Pending(None)]
     return [
@@ -506,11 +529,11 @@ class Watched:
     ----------
     device : Device
     size : int
-        Vertices and edges of its graph together.
+        Number of vertices and edges of the graph, together.
     by : str
         The option of `iterate` that inspects each superstep; "" without one.
     looks_at_results : bool
-        Whether that inspects results of reduces only, which a device can do.
+        Whether that option reads results of reduces only, which a device can do.
     is_dense : bool
         Whether every vertex is active in every superstep.
     key : str
@@ -518,7 +541,7 @@ class Watched:
     is_shared : bool
         Whether other ranks take part, with an exchange after each superstep.
     stays_on_device : bool
-        Whether that exchange needs no host.
+        Whether the exchange runs on the device, without the host.
     is_timed : bool
         Whether the host collects the times of ranks after each superstep.
     sets : str
@@ -542,25 +565,26 @@ class Watched:
 
 @dataclass
 class QueueRun:
-    """Results of a run of supersteps by a worklist loop.
+    """Results of the supersteps that one call of a worklist loop has run.
 
     Attributes
     ----------
     counts : list of int
-        Vertices committed by each superstep.
+        Number of vertices committed by each superstep.
     seconds : list of float
-        The time of each superstep.
+        Time of each superstep, in s.
     words : words
-        The set that is due next.
+        The pending set after the last superstep.
     active, waiting : int
-        Its numbers of active vertices (near ones, if some wait) and of waiting ones.
+        Number of near vertices in `words`, and of far ones, which wait; without near
+        and far, all are near.
     edges : int
         On the CPU, the number of edges that were followed; on a GPU, the number of
         out-edges of the active vertices.
     limits : sequence of float
-        The limit of each superstep, and of the next one, if some vertices wait.
+        With near and far, the limit of each superstep, and of the next one.
     stages : int
-        Number of stages that ran in between (0098).
+        Number of times that the loop ran the foldmap ``then=`` itself (0098).
     has_ended : bool
         Whether the last superstep committed nothing.
     """

@@ -1,4 +1,10 @@
-"""Stopping tests and watched results, which a run evaluates without calling Python."""
+"""Stopping tests and watched results of runs, for ``until=`` and ``watch=``.
+
+Both read the largest or the smallest entry of a reduce's result (an `Extreme`). Loops
+on the device compute these extremes and evaluate the test without calling Python.
+`Watching` stores the values of a run; `WatchedResults` lists the extremes that one
+foldmap computes.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +27,7 @@ __all__ = [
     "make_watching",
 ]  # fmt: skip
 
+#: Kinds of values that belong to no vertex or edge.
 _LOOSE = {PropertyKind.SCALAR, PropertyKind.VECTOR}
 
 
@@ -147,15 +154,15 @@ Extreme = tuple[str, bool]
 
 
 class WatchedResults(NamedTuple):
-    """The watched results that a foldmap computes.
+    """The watched extremes that one foldmap computes.
 
     Attributes
     ----------
     extremes : tuple of Extreme
     logged : int or None
-        Index of the logged extreme.
+        Index of the extreme for ``watch=``; None if the foldmap does not compute it.
     tested : int
-        1-based index of the tested extreme, the last one; 0 for none.
+        1-based index of the extreme for ``until=``, which is the last one; 0 for none.
     """
 
     extremes: tuple[Extreme, ...] = ()
@@ -165,7 +172,7 @@ class WatchedResults(NamedTuple):
 
 @dataclass
 class Watching:
-    """The results that a run watches.
+    """The results that a run watches, and their values so far.
 
     Attributes
     ----------
@@ -202,9 +209,9 @@ class Watching:
         return WatchedResults(given, place, len(given) if is_given else 0)
 
     def note(self, watched: WatchedResults, values: Sequence[float]) -> None:
-        """Log and test the extremes of a superstep of a foldmap, in order.
+        """Log and test the extremes of a superstep.
 
-        Further values are ignored.
+        `values` are in the order of `watched.extremes`; further ones are ignored.
         """
         if watched.logged is not None:
             self.values.append(values[watched.logged])

@@ -1,11 +1,14 @@
 """The loop over few vertices: many supersteps in one compiled call (0018, 0042).
 
-After a call, the State is as if the supersteps had run one by one: both buffers of
-iterated properties, the due vertices, and the number of vertices committed by each
-superstep.
+Where few vertices are active, as in road networks, the host's time between supersteps
+exceeds that of the kernels. The loop keeps the active vertices in lists instead of
+bitvectors. After a call, the State is as if the supersteps had run one by one: both
+buffers of iterated properties, the due vertices, and the number of vertices committed
+by each superstep.
 
-On the CPU the loop is part of the generated module; `worklist_cuda` has the kernel of a
-GPU.
+`WorklistLoop` decides whether the loop runs. `CpuQueue` calls the loop of the generated
+module on one CPU thread; `worklist_cuda.CudaQueue` launches it as a kernel. `LoopStage`
+is a foldmap that the loop runs itself when nothing is due.
 """
 
 from __future__ import annotations
@@ -41,18 +44,18 @@ from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = ["WorklistLoop", "pays_to_wait"]
 
-#: Fewest vertices and edges together of a graph for which a loop is compiled: a
-#: superstep takes about 50 microseconds, the compiler a second (CPU).
+#: Fewest vertices and edges together of a graph for which a loop is compiled on the
+#: CPU: compiling takes a second, and a superstep of the host only about 50 us.
 SMALLEST_GRAPH = 1 << 15
 
 
-#: Largest mean degree with which near vertices alone are worth a loop of a GPU: with
-#: more edges, most supersteps have too many for it.
+#: Largest mean degree of a graph on which a GPU splits near and far vertices if that is
+#: optional: with more, most supersteps have too many edges for the loop.
 SPARSE = 8
 
 
 class WorklistLoop:
-    """Runs supersteps of the only foldmap of a run in its compiled loop.
+    """Runs supersteps of a run of one foldmap in the compiled loop of its kernel.
 
     Parameters
     ----------
@@ -90,7 +93,8 @@ class WorklistLoop:
     def run(self, run: Run, most: int) -> bool | None:
         """Run up to `most` supersteps, while active vertices have few out-edges.
 
-        None if that does not pay, or if nothing or everything is due.
+        None if the loop does not pay, or if no or all vertices are due: another loop
+        runs the next superstep.
         """
         run_state = self._run_state
         run_state.refresh_version()
@@ -127,7 +131,10 @@ class WorklistLoop:
 
 
 def pays_to_wait(step: FoldmapRun) -> bool:
-    """Whether near and far pays on a GPU, and the loop is compiled."""
+    """Whether splitting near and far vertices pays on a GPU.
+
+    The graph must be sparse and the loop compiled.
+    """
     graph = step.state.graph
     loops = import_whole("featgraph.runtime.loops.worklist_cuda")
     is_sparse = graph.edge_count <= SPARSE * graph.vertex_count
@@ -135,7 +142,7 @@ def pays_to_wait(step: FoldmapRun) -> bool:
 
 
 def _queue_of(run_state: RunState) -> Any:
-    """Return the loop of a run on its target."""
+    """Return the `CpuQueue` or `CudaQueue` of a run."""
     stage, then = None, run_state.then
     if then is not None and then.vertices is None and run_state.waiting is None:
         stage = LoopStage(then, run_state.runs[0].plain)
@@ -147,15 +154,16 @@ def _queue_of(run_state: RunState) -> Any:
 
 
 Words = Any
-#: Most out-edges of active vertices that the loop always runs; more may be left to all
-#: threads.
+#: Active vertices with up to this many out-edges always stay in the loop; with more,
+#: supersteps may be left to kernels on all threads.
 MOST_EDGES = 60_000
-#: The same, times threads, if gathers stop at the first source that they find: a search
-#: of kron-15 took 1.85 ms with 200,000 and 2.7 with 60,000 (two cores of an AMD EPYC,
-#: 2026-11-21).
+#: The same, times the number of threads, if gathers stop at the first source that they
+#: find: a search of kron-15 took 1.85 ms with 200,000 and 2.7 with 60,000 (two cores of
+#: an AMD EPYC, 2026-11-21).
 _MOST_STOPPING = 400_000
-#: The same, times the square of threads, per vertex of the graph: single supersteps
-#: search due vertices among all. On one thread a search of coAuthorsDBLP,
+#: The same, times the square of the number of threads, per vertex of the graph, since a
+#: superstep outside of the loop tests all vertices. On one thread a search of
+#: coAuthorsDBLP,
 #: which has 6 edges a vertex, took 28.8 ms where it left the loop and 15.6 to 24.4
 #: where it did not; one of an R-MAT graph of 2^17 vertices, which has 29, took 17.2
 #: where it never left, and 6.4 to 7.7 with 4 to 16 edges a vertex (one core of an Intel
@@ -163,24 +171,25 @@ _MOST_STOPPING = 400_000
 #: edges a vertex, web-NotreDame 12.7, 9.6 and 9.2 (two cores of an AMD EPYC,
 #: 2026-11-28).
 _MOST_PER_VERTEX = 8
-#: Most edges of a graph on which the loop runs any superstep while single supersteps
-#: are not compiled: compiling takes over a second, in which a thread follows as many
-#: edges.
+#: On graphs with up to this many edges, the loop runs any superstep while kernels of
+#: single supersteps are not compiled: in the second or more that compiling takes, one
+#: thread follows as many edges.
 _MOST_ALONE = 1 << 24
+#: No limit of edges: the loop runs every superstep.
 _ANY_EDGES = 1 << 62
-#: Most edges that a call follows, so that interrupts are handled; most supersteps.
+#: Most edges, and most supersteps, of one call: Python handles interrupts in between.
 _MOST_WORK = 1 << 25
 _MOST_SUPERSTEPS = 1 << 14
 
 
 class CpuQueue:
-    """The compiled loop of the only foldmap of a run.
+    """The compiled loop of the only foldmap of a run, on one thread of the CPU.
 
     Parameters
     ----------
     run_state : RunState
     stage : LoopStage or None
-        The foldmap that it runs when nothing is due.
+        The foldmap that the loop runs when nothing is due.
     """
 
     def __init__(self, run_state: RunState, stage: LoopStage | None) -> None:
@@ -198,16 +207,16 @@ class CpuQueue:
 
     @cached_property
     def _loops(self) -> Any:
-        """Compiled loops of the runtime, imported when a loop first runs."""
+        """Module `cpu_loops`, which imports Numba, and so only when a loop runs."""
         return import_whole("featgraph.runtime.devices.cpu_loops")
 
     @cached_property
     def _most_edges(self) -> int:
-        """Most out-edges of active vertices."""
+        """Most out-edges of active vertices with which the loop goes on."""
         return _most_edges(self.superstep, self.waiting is not None)
 
     def _find_arrays(self, buffers: Buffers) -> dict[str, Any]:
-        """Return the working arrays of the loop, and those of the graph."""
+        """Return the arrays that the loop takes: lists and marks, and the graph's."""
         if self._arrays and self._buffers is buffers:
             return self._arrays
         self._buffers, count = buffers, self._count
@@ -236,7 +245,7 @@ class CpuQueue:
         Parameters
         ----------
         pending : Pending
-            A; if vertices wait, the announced ones, near or far.
+            The active set A; with near and far, all announced vertices.
 
         Returns
         -------
@@ -253,10 +262,11 @@ class CpuQueue:
         return self._run(pending, most, _ANY_EDGES)
 
     def _can_leave(self, *, queues: bool = True) -> bool:
-        """Whether supersteps with more edges are left to single ones.
+        """Whether supersteps with many edges may run outside of the loop.
 
-        They are not while single supersteps, which pull, are not compiled. The loop
-        commits the same.
+        The loop runs them, too, until the kernels of single supersteps are compiled;
+        both commit the same. With `queues`, a missing kernel is compiled in the
+        background.
         """
         if self._graph.edge_count > _MOST_ALONE:
             return True
@@ -278,7 +288,7 @@ class CpuQueue:
         sizes[1] = self._loops.list_set(active, arrays["passed"])
         in_place = self.queue.overwrites
         step.bound.stale.begin(in_place)
-        # Afterwards both buffers, if there are two, are equal.
+        # Makes both buffers, if there are two, equal.
         none = step.device.sets.empty(step.bound.word_count)
         step.bound.stale.freshen(buffers, step.plan.phases[0], none)
         known = {
@@ -325,7 +335,7 @@ class CpuQueue:
         )  # fmt: skip
 
     def _call(self, values: list[Any]) -> None:
-        """Run the loop, which returns the list of vertices that are due next."""
+        """Call the loop, which writes its results to the arrays in `values`."""
         kernel = self.superstep.kernel
         try:
             self._function(*values)
@@ -336,11 +346,11 @@ class CpuQueue:
             raise raised from error
 
     def _pays(self, active: Words, buffers: Buffers) -> bool:
-        """Whether the loop is worth compiling for these vertices, or entering again.
+        """Whether the loop is worth compiling, or entering again, for an active set.
 
-        After a loop with one buffer, the next single superstep copies all entries. So
-        the loop is entered again only when there is much less work than when it was
-        left.
+        If the loop writes the current buffer only, the next superstep outside of it has
+        to copy all entries. The loop is then entered again only with half as many edges
+        as it may have.
         """
         is_back = self._was_left and self.queue.overwrites
         graph, along = buffers.graph, self.queue.along
@@ -361,12 +371,12 @@ class LoopStage:
     foldmap : FoldMap
         The option ``then=`` of `iterate`.
     step : Superstep
-        The superstep whose loop it is.
+        The superstep with the kernel of the loop.
 
     Attributes
     ----------
     kernel : Kernel
-        The kernel of the stage, since `bring`.
+        The kernel of the stage; set by `bring`.
     """
 
     kernel: Kernel
@@ -375,10 +385,10 @@ class LoopStage:
         self._foldmap, self._step = foldmap, step
 
     def bring(self, loop: Kernel, known: dict[str, Any]) -> StagedKernel | None:
-        """Add the arguments of the stage to those of a loop.
+        """Add the arguments of the stage to `known`, those of the loop, by name.
 
-        Return the loop with the stage in it; None if the host has to run the stage: its
-        results have no memory yet, or it raises an error.
+        Returns the loop with the stage in it. None if the host has to run the stage:
+        its results have no memory yet, or preparing it raises an error.
         """
         step = self._step
         try:
@@ -411,17 +421,17 @@ class LoopStage:
         return staged
 
     def end(self) -> dict[str, Any]:
-        """Register the results of the stage; return where next buffers are stale."""
+        """Register the results of the stage; return its stale entries by property."""
         self._bound.renew_reductions()
         return dict.fromkeys(self._bound.plan.facts.writes_next, ALL)
 
 
 def _most_edges(superstep: Superstep, waits: bool) -> int:
-    """Return the most out-edges of active vertices.
+    """Return the largest number of out-edges of active vertices for the loop.
 
-    All threads together would pull along all edges or, if gathers stop at the first
-    source they find, along few of them. Near vertices would also have to be found among
-    all.
+    With more, pulling on all threads is faster. A pull reads all edges or, if gathers
+    stop at the first source that they find, few of them. With near and far (`waits`),
+    it would also have to search all vertices for near ones.
     """
     threads = int(import_whole("numba").get_num_threads())
     share = superstep.bound.graph.edge_count // (threads if waits else 2 * threads)

@@ -1,7 +1,9 @@
 """The loop over few vertices as one kernel of a GPU (0042).
 
-The kernel is compiled in the background, so that no run waits for it (0045). Compiling
-takes seconds, so that several supersteps must have needed the kernel before.
+`CudaQueue` launches the kernel, and decides when it pays; `QueueMemory` allocates its
+lists and reads its log. The blocks of the kernel meet in barriers between supersteps
+(`featgraph.device.queue_cuda`). Compiling takes seconds. It is done in the background
+(0045), and only after several supersteps would have used the kernel.
 """
 
 from __future__ import annotations
@@ -32,16 +34,17 @@ __all__ = ["LOGGED", "CudaQueue", "QueueMemory", "is_compiled"]
 
 Array = Any
 Words = Any
-#: Most supersteps in the log.
+#: Most supersteps in the log of a loop, which shares `control.WORDS` int64 words with
+#: its parameters.
 LOGGED = (WORDS - words_of.LOG) // words_of.OF_AN_ENTRY
-#: Entries of the log that are read at first; most runs have no more.
+#: Entries of the log in the first copy to the host; most runs have no more.
 _READ_AT_FIRST = 40
-#: Prefix of the names of its memory.
+#: Prefix of the names of the loop's memory.
 _OWN = "queue"
 
 
 class QueueMemory:
-    """The arrays of loops of one kernel on graphs of one size.
+    """Arrays of the loop of one kernel, on the GPU, for graphs of one size.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ class QueueMemory:
     most : int
         Most sources and edges of a superstep, together.
     is_staged : bool
-        Whether a stage may leave more sources than that.
+        Whether the loop runs a stage, after which there may be more sources.
     """
 
     def __init__(
@@ -66,8 +69,8 @@ class QueueMemory:
         is_staged: bool = False,
     ) -> None:
         self._device, self._most, self._count = device, most, vertex_count
-        # Each vertex occurs once in a list. Lists that are passed on are double
-        # buffers: a superstep reads one and fills the other.
+        # Each vertex occurs once in a list. Lists that a superstep leaves to the next
+        # one are double buffers: a superstep reads one half and fills the other.
         self._size = size = max(min(most, vertex_count), 1)
         if is_staged:
             self._size = size = max(vertex_count, 1)
@@ -87,14 +90,14 @@ class QueueMemory:
         ]
 
     def _area(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return memory that a loop writes before it reads."""
+        """Return an array with undefined contents: loops write it before they read."""
         make = self._device.working_memory
         return self._device.own.area(f"{_OWN} {name}", shape, dtype, make)
 
     def _filled(
         self, name: str, dtype: str, shape: tuple[int, ...], value: Any
     ) -> Array:
-        """Return memory of all vertices that has a value between loops."""
+        """Return an array over all vertices that is full of `value` between loops."""
 
         def make(shape: tuple[int, ...], dtype: str) -> Array:
             made = self._device.empty(shape, dtype)
@@ -105,7 +108,7 @@ class QueueMemory:
         return self._device.own.area(f"{_OWN} {name}", whole, dtype, make)
 
     def _far_lists(self) -> Any:
-        """Return the lists of waiting vertices, each once except for late entries."""
+        """Return the lists of waiting vertices, with room for late duplicates."""
         room = self._count + 4 * self._size
         return words_of.Far(
             self._area("vertices", (2, room), "int32"),
@@ -116,7 +119,19 @@ class QueueMemory:
     def begin(
         self, active: Words, limit: int, seconds: float, keys: Keys
     ) -> tuple[Any, ...]:
-        """Write the parameters and limits of a loop; return its lists."""
+        """Write the parameters of a launch to the GPU; return its list arguments.
+
+        Parameters
+        ----------
+        active : words
+            The active set at the start.
+        limit : int
+            Most supersteps.
+        seconds : float
+            Time limit, in s.
+        keys : Keys
+            The split of near and far vertices.
+        """
         loops, driver = self._device.own.loops, self._device.driver
         head = loops.landing[: words_of.LOG]
         head[:] = 0
@@ -137,7 +152,10 @@ class QueueMemory:
         return lists, self._far
 
     def read(self, keys: Keys, left: Words) -> QueueRun:
-        """Wait for the end of the loop; return its results."""
+        """Wait for the end of the loop; return its results.
+
+        `left` is the set into which the kernel has written the pending vertices.
+        """
         if self._marks_steps:
             self._device.fill(self._lists[-1], 0)
         words = self._landed(_READ_AT_FIRST)
@@ -160,7 +178,7 @@ class QueueMemory:
         )
 
     def _read_limits(self, number: int) -> tuple[float, ...]:
-        """Return the limit of each superstep, and of the next one."""
+        """Return the limit of near keys of each superstep, and of the next one."""
         landing, count = self._device.own.loops.landing, words_of.LIMITS + number
         landed, array = int(landing.ctypes.data), self._far.limits
         self._device.driver.read(landed, address_of(array), 8 * count)
@@ -168,7 +186,7 @@ class QueueMemory:
         return *values[words_of.LIMITS :].tolist(), float(values[words_of.NEAR])
 
     def _landed(self, entries: int) -> Any:
-        """Return a copy of the device's words, with some entries of the log."""
+        """Return a host copy of the loop's words, with `entries` entries of the log."""
         loops = self._device.own.loops
         size = words_of.LOG + words_of.OF_AN_ENTRY * entries
         landed = int(loops.landing.ctypes.data)
@@ -176,7 +194,7 @@ class QueueMemory:
         return np.array(loops.landing[:size])  # thresholds are read into the same
 
     def forget(self) -> None:
-        """Drop the memory after a failed loop, which has not restored it."""
+        """Drop the arrays after a failed loop, which has not reset their values."""
         scratch = self._device.own.scratch
         for key in [key for key in scratch if key.startswith(_OWN)]:
             del scratch[key]
@@ -185,18 +203,20 @@ class QueueMemory:
 #: Most sources and their edges, together, of a superstep of the loop. One of 200,000
 #: edges took 30 us, and a superstep on the whole GPU no less (NVIDIA H200).
 MOST_ACTIVE = 1 << 22
-#: Blocks of the kernel, if the GPU has as many multiprocessors: all must be resident at
-#: a time. A search of grid4096 took 134 ms with 8, 103 with 32 and with 64.
+#: Most blocks of the kernel; no more than multiprocessors, since the barriers need all
+#: blocks resident at once. A search of grid4096 took 134 ms with 8 blocks, 103 with 32
+#: and with 64.
 BLOCKS = 132
 #: Time limit of a launch, in s, after which interrupts are handled.
 _MOST_AWAY = 0.05
-#: Supersteps, in all runs of a kernel, that needed its loop before that is compiled: a
-#: search of an R-MAT graph has two or three. Nothing else may be compiled in between,
-#: since runs that compile would wait 5 s for this loop.
+#: The loop of a kernel is compiled after this many supersteps, in all runs, that could
+#: have used it; a search of an R-MAT graph has two or three. The count starts again if
+#: anything else is compiled in between, since runs that compile would wait 5 s for the
+#: loop.
 WANTED = 8
 
-#: Kernel -> number of supersteps that needed its loop; and numbers of first launches
-#: and of background jobs at that time.
+#: Kernel -> number of supersteps that could have used its loop; and numbers of first
+#: launches and of background jobs at that time.
 _wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -212,13 +232,13 @@ def is_compiled(kernel: Kernel) -> bool:
 
 
 class CudaQueue:
-    """The loop of the only foldmap of a run.
+    """The loop of the only foldmap of a run, as one kernel of a GPU.
 
     Parameters
     ----------
     run_state : RunState
     stage : LoopStage or None
-        The foldmap that it runs when nothing is due.
+        The foldmap that the loop runs when nothing is due.
     """
 
     def __init__(self, run_state: RunState, stage: Any) -> None:
@@ -226,7 +246,8 @@ class CudaQueue:
         self._run_state, self._step, self._stage = run_state, step.plain, stage
         self._device: Any = run_state.device
         self._waiting = run_state.waiting
-        #: Supersteps left to other loops: from now on, and after the next early end.
+        #: Number of supersteps to leave to other loops: now, and after the next loop
+        #: that ends because of too many edges.
         self._waits, self._patience = 0, 1
 
     def wants(self, count: int | None) -> bool:
@@ -239,7 +260,7 @@ class CudaQueue:
         Parameters
         ----------
         pending : Pending
-            A.
+            The active set A.
 
         Returns
         -------
@@ -261,9 +282,10 @@ class CudaQueue:
         return ran
 
     def _pays(self, count: int | None) -> bool:
-        """Whether an active count is likely to have few enough out-edges.
+        """Whether the active vertices are likely to have few enough out-edges.
 
-        After a loop that has ended at once, other loops run for longer each time.
+        After each loop that has ended without a superstep, twice as many supersteps are
+        left to other loops.
         """
         if self._waits > 0:
             self._waits -= 1
@@ -281,7 +303,10 @@ class CudaQueue:
         return count * size <= MOST_ACTIVE * graph.vertex_count
 
     def _find_kernel(self) -> Kernel | None:
-        """Return the kernel of the loop, or have it compiled in the background."""
+        """Return the kernel of the loop; None until it is compiled.
+
+        Counts the call as a superstep that could have used the loop: see `WANTED`.
+        """
         kernel = self._step.kernel
         if kernel not in _jobs and config.compile_behind and COMPILER.is_idle:
             now = self._device.launches.firsts, COMPILER.ended
@@ -306,7 +331,7 @@ class CudaQueue:
         is_staged = staged is not None
         memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE, is_staged)
         bound.stale.begin()
-        # Both buffers are equal after this, and after the loop.
+        # Makes both buffers equal; they are equal after the loop, too.
         none = device.sets.empty(bound.word_count)
         bound.stale.freshen(buffers, kernel.plan.phases[0], none)
         data = bound.data(Frontier(), None)
@@ -342,7 +367,10 @@ class CudaQueue:
         return Keys() if waiting is None else waiting.keys(self._step.plan)
 
     def _find_stage(self, loop: Kernel) -> tuple[StagedKernel | None, list[Any]]:
-        """Return the loop with the stage in it, if compiled, and its arguments."""
+        """Return the loop with the stage in it and the stage's arguments.
+
+        (None, []) if that loop is not compiled, or the host has to run the stage.
+        """
         queue, known = loop.kernel_source.queue, dict[str, Any]()
         if self._stage is None or queue is None or queue.marks_steps:
             return None, []
@@ -352,7 +380,7 @@ class CudaQueue:
         return staged, [known[n] for n in staged.source.arguments if n in known]
 
     def _is_there(self, loop: Kernel, staged: StagedKernel) -> bool:
-        """Whether a loop with a stage is compiled; start that in the background."""
+        """Whether a loop with a stage is compiled; if not, queue its compilation."""
         if staged not in _jobs:
             types = loop.signature_with_stage(self._stage.kernel)
             what = f"{self._step.kernel}, with a stage"
@@ -362,7 +390,7 @@ class CudaQueue:
 
 
 def _found(kernel: Kernel) -> tuple[Any, Any]:
-    """Return the loop of a kernel, printed, and the types of its arguments."""
+    """Print the loop of a kernel; return its function and the argument types."""
     loop = kernel.in_form(WORKLIST)
     source = loop.kernel_source.queue
     if source is None or source.entry is None:
@@ -371,7 +399,10 @@ def _found(kernel: Kernel) -> tuple[Any, Any]:
 
 
 def _job(what: str, device: Any, find: Callable[[], tuple[Any, Any]]) -> Job:
-    """Return the job that compiles a loop, found with its types when the job begins."""
+    """Return a job that compiles a loop.
+
+    `find` returns the function and its types; it is called when the job is prepared.
+    """
 
     def prepare() -> list[Callable[[], None]]:
         loop = find()

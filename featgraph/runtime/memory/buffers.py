@@ -2,9 +2,10 @@
 
 An iterated property has a current and a next buffer, which swap at the end of a
 superstep. The next buffer may differ from the current one at *stale* entries
-(`memory.data` refreshes them). Memory of a State that has been deleted is kept for the
-next one on its graph (0068). Under a memory limit, `Places` finds GPU or host memory
-for values of edges (0063).
+(`memory.data` refreshes them). `Buffers` has both, and the working memory of foldmaps;
+`buffers_of` returns the buffers of a State, and moves its values to the device. Memory
+of a deleted State is kept for the next one on its graph (0068). Under a memory limit,
+`Places` finds GPU or host memory for values of edges (0063).
 """
 
 from __future__ import annotations
@@ -48,17 +49,18 @@ __all__ = [
 ]
 
 #: Prefix of the name of the memory that `Buffers.stalled` returns; the schedule's name
-#: follows. Below: the reasons that a kernel stores there, from 1 on.
+#: follows. `_WHY` has the reasons for an early end; a kernel stores 1 + the index.
 _STALLED = "stalled "
-_WHY = ("a pass over the edges that were left ran none", "a worker waited for 60 s")
-#: Stale at all entries.
+_WHY = ("a pass over the remaining edges ran none of them", "a worker waited for 60 s")
+#: Value of `Buffers.stale` for a property that is stale at all entries.
 ALL = "all"
 Stale = Any
 _VECTOR = PropertyKind.VECTOR
-#: The memory that holds the number of the superstep, as `Buffers.temporary` takes it.
+#: Arguments of `Buffers.temporary` for the word with the number of the superstep.
 CLOCK = "superstep", "int64", (1,)
-#: Most bytes of values on the device that are copied to known memory rather than used
-#: in place: a copy takes 40 us (NVIDIA H200), recording supersteps again 1 ms or more.
+#: Up to this many bytes, values that the caller has put on the device are copied to the
+#: memory of an earlier State: a copy takes 40 us (NVIDIA H200), recording supersteps
+#: for other addresses 1 ms or more. Larger arrays are used in place.
 _MOST_MOVED = 1 << 26
 
 
@@ -82,22 +84,34 @@ def stall(schedule: str, why: str) -> KernelFaultError:
 
 
 class Buffers:
-    """Current and next values of a State on a device: the `Place` of its columns."""
+    """Current and next values of a State on a device: the `Place` of its columns.
+
+    Attributes
+    ----------
+    device : Device
+    graph : GraphArrays
+        The arrays of the graph on the device.
+    current, next : dict of str to array
+        Property -> buffer, from its first use by a kernel on.
+    temporaries : dict of (str, str, tuple) to array
+        Name, dtype and shape -> working memory: see `temporary`.
+    """
 
     def __init__(self, state: State, device: Device) -> None:
         #: Returns the State; None if it was deleted.
         self.find_state: Callable[[], Any] = weakref.ref(state)
         self.device = device
         self.graph = graph_arrays(state.graph.part, device, state.graph)
-        #: Capacities of vertices and edges of the arrays.
+        #: Numbers of vertices and edges for which the arrays have room.
         self.room = self.graph.room
-        #: Places of edge values under a memory limit; None without one.
+        #: Finds memory for edge values under a memory limit; None without a limit.
         self.places: Places | None = None
         if self.graph.placement is not None:
             self.places = Places(self, self.graph.placement)
         self.current: dict[str, Any] = {}
         self.next: dict[str, Any] = {}
-        #: Properties whose buffer belongs to the graph.
+        #: Properties whose current buffer is an array of the graph, which all States
+        #: share, so that it must be copied before a write.
         self._shared: set[str] = set()
         #: Property -> memory of overwritten values, reused for new ones: recorded
         #: supersteps refer to its address.
@@ -105,22 +119,22 @@ class Buffers:
         #: Property -> entries at which its next buffer differs from the current one:
         #: None, words of vertices, or `ALL`.
         self.stale: dict[str, Stale] = {}
-        #: Property -> ghosts at which it differs, too.
+        #: Property -> ghosts at which its next buffer differs, too.
         self.stale_ghosts: dict[str, Any] = {}
-        #: Ghosts of these that the superstep in progress has not refreshed. After it,
-        #: those that were not received are refreshed.
+        #: Property -> stale ghosts that the superstep in progress has not refreshed. At
+        #: its end, those are refreshed that were not received from their owners.
         self.late_ghosts: dict[str, Any] = {}
-        #: Memory of an earlier State, and the function that returns it.
+        #: Memory of an earlier State, if it is lent to this one.
         self._kit: Kit | None = None
-        #: Pools of sets of the next superstep, and of the one after it, by number of
-        #: words. They swap as buffers do.
+        #: Pools of sets for the next superstep, and for the one after it: number of
+        #: words -> sets. They swap when buffers do.
         self.pools: tuple[dict[int, list[Any]], ...] = ({}, {})
         lent = self.graph.lend_kit(state._columns, self)
         if lent is not None:
             self._kit, self._give_back = lent
             self.pools = self._kit.pools
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
-        #: The superstep number in device memory, if it is known.
+        #: The superstep number that device memory holds (`CLOCK`), if it is known.
         self.clock: int | None = None
         #: Property -> vertices or edges of this rank that were written since they were
         #: last sent to the ranks that have them as ghosts.
@@ -143,7 +157,7 @@ class Buffers:
         """The State that the values belong to."""
         state = self.find_state()
         if state is None:
-            raise ReferenceError("the State is gone")
+            raise ReferenceError("the State has been deleted")
         return state  # type: ignore[no-any-return]
 
     # -- Place
@@ -157,7 +171,7 @@ class Buffers:
         return column.values  # type: ignore[no-any-return]
 
     def _land(self, name: str) -> None:
-        """Copy a vector to the State, too: only reduces write it on the device."""
+        """Copy the result of a reduce to the State, which then has it, too."""
         column = self.find_state()._columns[name]
         if column.values is None:
             column.values = np.array(self._downloaded(name))
@@ -177,9 +191,10 @@ class Buffers:
         _fill_anew(self.mirrored, name)
 
     def array(self, name: str) -> Any:
-        """Return an array, or `DeviceValues`; None if the values are in the State.
+        """Return a property's values in device memory, without a copy.
 
-        Vectors are shared from the host.
+        An array, or `DeviceValues`. None if the State has the values, as it always has
+        vectors.
         """
         found = self.current.get(name)
         if self.find_state()._columns[name].type.kind is _VECTOR:
@@ -192,7 +207,7 @@ class Buffers:
         return self.device.rows.held(found, shape) if on_host is None else on_host
 
     def held(self, name: str, array: Any) -> Any:
-        """Return an array in the shape of a property's values."""
+        """Return a view of a buffer in the shape of a property's values, unpadded."""
         return self.device.rows.held(array, self._shape(name, array))
 
     def _shape(self, name: str, array: Any) -> tuple[int, ...]:
@@ -227,7 +242,7 @@ class Buffers:
         return self.device.rows.download(found, shape)
 
     def unshare(self, name: str) -> None:
-        """Copy values that are shared with other States, to write them."""
+        """Replace an array of the graph by a copy, so that it can be written."""
         if name in self._shared:
             shared = self.current[name]
             shape, dtype = tuple(shared.shape), shared.dtype.name
@@ -239,7 +254,10 @@ class Buffers:
             self._shared.remove(name)
 
     def put(self, name: str, ids: Any, values: Any) -> bool:
-        """Write the rows of some vertices or edges; False if no buffer has them."""
+        """Write the rows of some vertices or edges on the device.
+
+        False if the property is not on the device, or under a memory limit.
+        """
         if name not in self.current or self.graph.placement is not None:
             return False
         self.own(name)
@@ -273,7 +291,10 @@ class Buffers:
                 _fill_anew(self.mirrored, name)
 
     def own(self, name: str) -> None:
-        """Copy values in memory of the caller, so that they can be written."""
+        """Make sure that the State owns a property's memory, before a kernel writes it.
+
+        Memory of the caller, and arrays that States share, are copied.
+        """
         column = self.find_state()._columns.get(name)
         if column is None:
             return
@@ -304,7 +325,7 @@ class Buffers:
         """Release all buffers: the values are in the State, or are replaced."""
         for name in self.current:
             self.find_state()._columns[name].held = None
-        # Bound supersteps may outlive this object; arrays of the device must not.
+        # Bound supersteps may outlive this object, but must not keep device memory.
         for arrays in (self.current, self.next, self.outdated, self.temporaries):
             arrays.clear()
         if self._kit is not None:
@@ -325,7 +346,7 @@ class Buffers:
             self.state.graph.ranks.exchange(self.device).renew(self)
 
     def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:
-        """Mark rows of ghosts as received: they are stale in the other buffers."""
+        """Mark rows of ghosts as received: next buffers are stale there."""
         names = tuple(names)
         note_written(self, names)
         for name in names:
@@ -357,12 +378,12 @@ class Buffers:
         return found
 
     def _upload(self, name: str, values: Any, room: int) -> Any:
-        """Return a buffer of `room` rows, the first of which have some values.
+        """Return a buffer of `room` rows, the first of which have a property's values.
 
-        The other rows have no vertex or edge yet. Reordered values are in new memory,
-        and so are large values on the device, which are used in place. Small ones are
-        copied to the memory of an earlier State: recorded supersteps refer to its
-        address and would be recorded again elsewhere.
+        The other rows have no vertex or edge yet. Host values and small values on the
+        device are copied to the memory of an earlier State, if there is any: recorded
+        supersteps refer to its address. Large values on the device are used in place;
+        reordered ones get new memory.
         """
         memory = self.outdated.pop(name, None)
         placed = self.places and self.places.upload(name, values, memory)
@@ -414,8 +435,8 @@ class Buffers:
     ) -> Any:
         """Return working memory of a foldmap, cached between supersteps.
 
-        A State's first use finds zeros. With `is_whole`, kernels write all of it before
-        they read, so that memory of an earlier State is used as it is.
+        It is zero at the first use by a State. With `is_whole`, kernels write all of it
+        before they read, and memory of an earlier State is not set to zero.
         """
         key = (name, dtype, shape)
         found = self.temporaries.get(key)
@@ -424,16 +445,19 @@ class Buffers:
         return found
 
     def stalled(self, schedule: str) -> Any:
-        """Return the word in which a kernel stores the reason for an early end."""
+        """Return the word in which a kernel stores why it ended early, or 0."""
         return self.temporary(f"{_STALLED}{schedule}", "int32", (1,))
 
     def check_stalled(self) -> None:
-        """Raise if a kernel ended before all of its edges ran; later kernels ran none.
+        """Raise if a kernel ended before all of its edges ran.
+
+        Launches after it have run no edges. Waits for the device if the State has run
+        such a kernel.
 
         Raises
         ------
         KernelFaultError
-            Names the schedule.
+            With the schedule and the reason.
         """
         for (name, *_), array in self.temporaries.items():
             if name.startswith(_STALLED) and (why := self.device.download(array)[0]):
@@ -443,6 +467,7 @@ class Buffers:
     def _working_memory(
         self, key: tuple[str, str, tuple[int, ...]], is_whole: bool
     ) -> Any:
+        """Return new working memory, or memory of an earlier State: see `temporary`."""
         name, dtype, shape = key
         placed = self.places and self.places.working_memory(name, shape, dtype)
         if placed is not None:
@@ -470,7 +495,8 @@ class Buffers:
             state._columns[name].mark_written(self)
         changed, pools = {**self.stale, **stale}, self.pools[::-1]
         number = state.superstep + 1
-        # No calls below: Python handles an interrupt before or after all assignments.
+        # No calls from here on: Python handles interrupts at calls, and so before or
+        # after all assignments.
         self.current, self.next, self.stale = current, next_, changed
         self.pools = pools
         state.superstep = number
@@ -499,7 +525,7 @@ def advance_clock(buffers: Buffers, number: int) -> None:
 
 
 def _joined(buffers: Buffers, name: str, known: Any, ids: Any) -> Any:
-    """Return the stale entries of a next buffer, with some more entries."""
+    """Return the union of the stale entries of a next buffer and the entries `ids`."""
     if buffers.find_state()._columns[name].type.kind is PropertyKind.EDGE:
         return ALL
     more = ActiveSet(buffers.graph.vertex_count, ids).on(buffers.device)
@@ -517,7 +543,7 @@ def _upload_vector(buffers: Buffers, name: str, values: Any) -> Any:
 
 
 def _empty_like(buffers: Buffers, name: str, current: Any) -> Any:
-    """Return another buffer of a property, with undefined contents."""
+    """Return memory for the next buffer of a property, with undefined contents."""
     use = "next", name
     if buffers._kit is not None:
         found = buffers._kit.take(use, current.shape, current.dtype)
@@ -542,15 +568,16 @@ def note_written(buffers: Buffers, names: Iterable[str]) -> None:
 
 
 def _fill_anew(mirrored: dict[tuple[str, str], Any], name: str) -> None:
-    """Drop all arrays with a property at all vertices; they are filled again."""
+    """Mark all arrays with a property at all vertices for filling anew."""
     for key in [key for key in mirrored if key[1] == name]:
         del mirrored[key]
 
 
 def held_sets(buffers: Buffers) -> frozenset[tuple[str, int]]:
-    """Return the identities of all sets that the buffers refer to.
+    """Return the identities of all sets that the buffers refer to, by property.
 
-    If they are equal after two supersteps, the next superstep makes the same calls.
+    Two supersteps after which they are equal leave the same entries stale and unsent:
+    the next superstep makes the same calls in both cases.
     """
     held: dict[str, dict[Any, Any]] = {
         "": buffers.stale,
@@ -566,7 +593,11 @@ def held_sets(buffers: Buffers) -> frozenset[tuple[str, int]]:
 
 
 def buffers_of(state: State, device: Device) -> Buffers:
-    """Return the buffers of `state` on `device`; move the values there."""
+    """Return the buffers of `state` on `device`; values move there on first use.
+
+    Values in buffers of another device, or of another capacity, are first copied back
+    to the State.
+    """
     found = state.residency
     if isinstance(found, Buffers):
         if found.device is device and found.room == found.graph.room:
@@ -578,7 +609,7 @@ def buffers_of(state: State, device: Device) -> Buffers:
 
 
 class ScalarsRead:
-    """The values of the scalars and vectors that a foldmap reads (S7).
+    """Reads the scalars and vectors that a foldmap reads, to detect changes (S7).
 
     Parameters
     ----------
@@ -618,9 +649,10 @@ EDGE_STATE = "edge_state"
 
 
 class Places:
-    """Memory for edge values of one State, under a memory limit.
+    """Finds memory for the edge values of one State, under a memory limit.
 
-    Methods return None or False for values that stay on the device.
+    A `Placement` decides between GPU and host memory. Methods return None or False for
+    values to which the limit does not apply; the caller uses device memory then.
 
     Parameters
     ----------
@@ -655,7 +687,10 @@ class Places:
             raise place.shortage(needs)
 
     def _counted_as(self, use: str) -> str:
-        """Return the use that edge values count for; the graph's may be shared."""
+        """Return the name under which edge values count towards the limit.
+
+        Values that States share count once, under one name.
+        """
         column = self._buffers.state._columns.get(use.removeprefix(use_of("")))
         values = None if column is None else column.values
         if isinstance(values, Reordered) and values.is_shared:
@@ -684,7 +719,7 @@ class Places:
         return place and place.empty(self, use_of(f"{name}_next"), shape, dtype)
 
     def another(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
-        """Return other memory for values of a property."""
+        """Return memory for a further copy of a property's values."""
         place = self.of(name)
         return place and place.empty(self, use_of(name), shape, dtype)
 
@@ -696,12 +731,12 @@ class Places:
         return place and place.empty(self, use_of(name), shape, dtype)
 
     def on_host(self, name: str, array: Array, shape: tuple[int, ...]) -> Any | None:
-        """Return values of a property that are in host memory."""
+        """Return the values of a property of edges, if they are in host memory."""
         place = self.of(name)
         return place and place.held(array, shape)
 
     def touched(self, array: Array) -> None:
-        """Count a write to an array by the caller: copies of it are outdated."""
+        """Note that the caller has written an array: its slices on a GPU are old."""
         self._placement.touched(array)
 
     def copy(self, target: Array, source: Array) -> bool:

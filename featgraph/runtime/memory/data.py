@@ -1,9 +1,10 @@
 """Values of a State as kernels take them: the namedtuple `d`, and stale entries.
 
-`DataFields` makes `d` for the kernels of a module. `StaleEntries` refreshes next
-buffers before a phase reads them: the buffers of an iterated property swap after a
-superstep, and the new next buffer then differs from the current one at the committed
-entries. docs/design/0001-architecture.md describes this protocol.
+`DataFields` returns the values of `d` for the kernels of a module. `StaleEntries` keeps
+next buffers equal to current ones: the buffers of an iterated property swap after a
+superstep, and the new next buffer then has old values at the committed entries, which
+are *stale*. Before a phase, `StaleEntries.freshen` copies those that the phase does not
+write. docs/design/0001-architecture.md describes this protocol.
 """
 
 from __future__ import annotations
@@ -35,35 +36,35 @@ from featgraph.runtime.memory.graph_arrays import GraphArrays
 __all__ = ["DataFields", "StaleEntries"]
 
 
-#: Fields that are the same in all supersteps on a version of a graph.
+#: Fields that change only with the version of a graph.
 _COUNTS = ("vertex_count", "living_count", "edge_count")
 
 
 class DataFields:
-    """The fields of `d`, sorted once by their kind.
+    """Returns the values of the fields of `d`, which are sorted by kind once.
 
     Parameters
     ----------
     source : KernelSource
-        The module with these fields.
+        The generated module with the fields.
     graph : Graph
     arrays : GraphArrays
-        The arrays of its part on the device.
+        The arrays of the graph, or of this rank's part of it, on the device.
     """
 
     def __init__(self, source: KernelSource, graph: Graph, arrays: GraphArrays) -> None:
-        #: Values of constant fields; None for others, which are below by their kind:
-        #: the place of a field, and what finds its value.
+        #: Values of constant fields, by index; None for others. These are in the lists
+        #: below, one for each kind: index of the field, and the key of its value.
         self._fixed: list[Any] = [None] * len(source.fields)
         self._current: list[tuple[int, str]] = []
         self._next: list[tuple[int, str]] = []
-        #: Arrays of properties at all vertices: place, name, and property.
+        #: Arrays of properties at all vertices: index, name, and property.
         self._everywhere: list[tuple[int, str, str]] = []
         self._arrays = arrays
         self._counts: list[tuple[int, str]] = []
         self._scalars: list[tuple[int, _Scalar]] = []
         self._temporaries: list[tuple[int, tuple[str, str, tuple[int, ...]]]] = []
-        #: Fields that the superstep passes.
+        #: Fields that are passed to `find`, and the number of the superstep.
         self._extra: list[tuple[int, str]] = []
         for place, field in enumerate(source.fields):
             column = source.plan.column_array(field.of)
@@ -114,7 +115,7 @@ class DataFields:
         buffers : Buffers
             The buffers of the State.
         extra : mapping of str to array
-            Arrays that belong neither to the State nor to the graph.
+            Field -> array that belongs to a run: aggregates, or the record of faults.
         in_place : bool
             Use the current buffers in place of the next ones.
         """
@@ -145,7 +146,10 @@ class DataFields:
         return found
 
     def _number(self, state: State, buffers: Buffers) -> Any:
-        """Return the number of the superstep, or the memory that holds it (GPU)."""
+        """Return the number of the superstep, or a device array that holds it.
+
+        A recorded kernel has fixed arguments, so that it reads the number from memory.
+        """
         number = state.superstep
         if not self._has_clock:
             return number
@@ -159,7 +163,7 @@ class DataFields:
 class _Scalar:
     """A scalar field, and its last value in the type of the kernel.
 
-    The same object is returned for the same number, so that it is packed once.
+    An unchanged number is the same object in all launches, so that it is packed once.
     """
 
     __slots__ = ("given", "name", "type", "typed")
@@ -170,7 +174,7 @@ class _Scalar:
         self.typed: Any = None
 
     def put(self, value: Any) -> None:
-        """Set another number; raise if the type of the kernel cannot hold it."""
+        """Set the number; raise StateError if it is too large for the kernel's type."""
         with np.errstate(over="ignore"):
             typed = self.type(value)
         if isinstance(value, float) and math.isfinite(value) and np.isinf(typed):
@@ -186,18 +190,21 @@ Words = Any
 
 
 class StaleEntries:
-    """Refreshes the next buffers that the phases of a kernel access.
+    """Refreshes stale entries of next buffers, and swaps buffers at the commit.
+
+    In each superstep: `begin`, then `freshen` before each phase, then `commit`, or
+    `fail` after an error.
 
     Parameters
     ----------
     source : KernelSource
-        The kernel.
+        The module of the kernel.
     signature : Signature
         Types of the State's properties.
     device : Device
     has_ghosts : bool
-        Whether buffers have rows of vertices that other ranks own: no phase writes
-        those.
+        Whether buffers have rows of vertices that other ranks own, which no phase
+        writes.
     """
 
     def __init__(
@@ -239,9 +246,10 @@ class StaleEntries:
                 )
 
     def leave_to_kernel(self, buffers: Buffers, phase: Phase) -> None:
-        """Leave the refresh of edge entries to a kernel that finds the stale ones.
+        """Mark next entries of edges as fresh: the kernel of the phase copies them.
 
-        For all later phases they are stale everywhere.
+        A kernel that sweeps changed edges only finds the stale entries itself. After
+        the superstep, all entries that it writes are stale.
         """
         for name, _ in phase.touches_next:
             buffers.next_of(name)
@@ -252,16 +260,17 @@ class StaleEntries:
     def freshen(
         self, buffers: Buffers, phase: Phase, swept: Words, sources: Words = None
     ) -> None:
-        """Refresh the next entries that a phase reads, and those it does not write.
+        """Refresh stale next entries that a phase reads, or does not write.
 
-        It writes edges out of `sources`, or of `swept` if that is None. Phases access
-        ghosts only to read them; otherwise the refresh of stale ghosts waits until it
-        is known which of them are received anyway.
+        The phase writes entries of the vertices `swept`, and of edges out of `sources`
+        (of `swept` if that is None). Ghosts are only read. If the phase reads none, the
+        refresh of stale ghosts waits until the end of the superstep, when it is known
+        which of them are received anyway.
         """
         if self._in_place:
             return
         for name, reads in phase.touches_next:
-            if name in self._touched:
+            if name in self._touched:  # an earlier phase of the superstep has done it
                 continue
             of_vertices = sources is None or name in self._of_vertices
             if name in self._forwarded and not self._has_ghosts:
@@ -282,7 +291,7 @@ class StaleEntries:
                 is_whole = False
             elif not (is_whole or isinstance(stale, str)):
                 is_whole = of_vertices and is_all
-            # Drops the last reference to that set, whose memory is reused.
+            # Drop the last reference to the set now, so that its memory is reused.
             buffers.stale[name] = None
             ghosts = buffers.stale_ghosts.pop(name, None)
             if ghosts is not None and not isinstance(stale, str):
@@ -300,6 +309,10 @@ class StaleEntries:
     def _refresh(
         self, buffers: Buffers, name: str, words: Words, without: Words | None
     ) -> None:
+        """Copy current entries to the next buffer at `words`, but not at `without`.
+
+        For a property of edges, these are the out-edges of the vertices.
+        """
         device = self._device
         next_, current = buffers.next[name], buffers.current[name]
         if name in self._of_vertices:
@@ -310,23 +323,19 @@ class StaleEntries:
         device.sets.refresh_edges(words, next_, current, buffers.graph)
 
     def restore(self, buffers: Buffers, name: str, words: Words, kept: Words) -> None:
-        """Restore the rows of vertices in `words` that are not in `kept`.
-
-        They are not to be committed.
-        """
+        """Undo writes to next rows of the vertices in `words` but not in `kept`."""
         self._refresh(buffers, name, words, kept)
 
     def restore_edges(self, buffers: Buffers, name: str, edge_state: Array) -> None:
-        """Restore the entries of edges that were stopped."""
+        """Undo writes to the next entries of edges that were stopped."""
         current, next_ = buffers.property(name), buffers.next_of(name)
         self._device.rows.copy_marked(edge_state, current, next_)
 
     def commit(self, buffers: Buffers, passed: Words | None) -> None:
         """Swap the buffers of all written properties.
 
-        Committed entries are stale in the next buffers: the vertices of `passed`, and
-        all edges on which edge functions have run. A kernel that commits itself writes
-        both buffers.
+        The new next buffers are stale at the vertices of `passed`, and at all edges on
+        which edge functions have run. An asynchronous kernel has written both buffers.
         """
         if self._commits_in_kernel:  # both buffers are equal
             buffers.end_in_place(dict.fromkeys(self._written))
@@ -340,9 +349,9 @@ class StaleEntries:
             buffers.swap(stale)
 
     def repeat(self, buffers: Buffers, in_place: bool) -> None:
-        """End a superstep that the device has repeated without the host.
+        """End a superstep that has run in a replay.
 
-        The entries that it committed are unknown, so that all become stale.
+        Which entries it has committed is not recorded, so that all become stale.
         """
         everywhere = dict.fromkeys(self._written, ALL)
         if self._commits_in_kernel or in_place:

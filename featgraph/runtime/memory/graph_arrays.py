@@ -1,4 +1,9 @@
-"""The arrays of a graph on a device, which all States on it share."""
+"""The arrays of a graph on a device, which all States on the graph share.
+
+`graph_arrays` returns the `GraphArrays` of a graph. They upload arrays on demand, cache
+kernels bound to these, and drop both when the graph changes. The arrays that schedules
+prepare are kept here, too, and so are supersteps of deleted States (`Idle`).
+"""
 
 from __future__ import annotations
 
@@ -41,17 +46,18 @@ __all__ = [
     "is_prepared", "prepared_options",
 ]  # fmt: skip
 
-#: Counts of a version of a graph.
+#: Names of the counts of a graph, in the order of `GraphArrays.count`.
 _COUNTED = "vertex_count", "edge_count", "living_count"
 #: Most keys, and objects per key, of `Idle`.
 _MOST_KEYS, _MOST_OF_A_KEY = 64, 4
 
 
 class Idle:
-    """Objects that are bound to a graph on a device, and to no State any more.
+    """Supersteps of deleted States, bound to a graph on a device, for later States.
 
-    A State may be deleted in any thread, and within any allocation there. So no method
-    waits for a lock, and each change of a list is one atomic call.
+    A State may be deleted by the garbage collector in any thread, during any
+    allocation. No method waits for a lock, therefore, and each change of a list is one
+    atomic call.
     """
 
     def __init__(self) -> None:
@@ -59,7 +65,7 @@ class Idle:
         self._is_over = False
 
     def take(self, key: Hashable) -> Any | None:
-        """Return an unused object for the caller; None if there is none."""
+        """Remove and return an object with this key; None if there is none."""
         found = self._things.get(key)
         if not found:
             return None
@@ -83,7 +89,7 @@ class Idle:
         self._things.clear()
 
     def end(self) -> None:
-        """Drop all objects, and those that are given later."""
+        """Drop all objects, and from now on each object that is given."""
         self._is_over = True
         self._things.clear()
 
@@ -93,7 +99,7 @@ class Idle:
 
 #: Most entries of kernels that are bound to a graph.
 _MOST_ENTRIES = 128
-#: Most prepared arrays of schedules of a graph, such as for several seeds.
+#: Most sets of arrays that schedules have prepared for a graph, as for several seeds.
 _MOST_PREPARED = 8
 
 _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
@@ -102,10 +108,19 @@ _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
 
 
 class GraphArrays(GraphView, Mapping[str, Any]):
-    """A view of a graph with its arrays, uploaded on demand, and with bound kernels.
+    """A mapping of names to arrays of a graph on a device, and kernels bound to them.
 
-    Kernels that sweep its rows are of its layout. Everything stays valid until the
-    graph's arrays move or its shape changes; a new version uses the same arrays.
+    Arrays are uploaded when they are first used, and kernels are printed for the layout
+    of the graph. Both stay valid until the arrays of the graph move or its shape
+    changes; a new version of the graph uses the same arrays.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph, or the part of it that a rank has.
+    device : Device
+    whole : Graph, optional
+        The graph of which `graph` is a part.
     """
 
     def __init__(
@@ -123,14 +138,14 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
         #: Key of a schedule (see `_key`) -> the arrays that it prepared.
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
-        #: Name of a count -> the set of all that it counts, the count, and the mask of
-        #: living ids.
+        #: Name of a count -> the set of all vertices or edges, its size, and the mask
+        #: of living ids that it was made with.
         self._full: dict[str, tuple[VertexSet, int, Any]] = {}
         #: Numbers of vertices and edges of the whole graph, if this is a part.
         self._whole = None
         if whole is not None and whole is not graph:
             self._whole = whole.vertex_count, whole.edge_count
-        #: Places of arrays under a memory limit.
+        #: Decides between GPU and host memory under a memory limit; None without one.
         self.placement: Placement | None = None
         limit = config.memory_limit_bytes if device.is_scarce else None
         if limit is not None:
@@ -139,8 +154,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         #: Memory of deleted States; None on devices that keep none, and under a memory
         #: limit, where kept memory would count.
         self._spare = device.make_spare_memory() if limit is None else None
-        #: Supersteps that were bound to deleted States. They refer to these arrays, so
-        #: that they have to be dropped when the graph is deleted.
+        #: Supersteps of deleted States. They refer to these arrays, so that they are
+        #: dropped when the graph is deleted.
         self.idle = Idle()
         weakref.finalize(graph, self.idle.end).atexit = False
 
@@ -153,9 +168,10 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def lend_kit(
         self, columns: Mapping[str, Column], to: object
     ) -> tuple[Kit, Callable[[], object]] | None:
-        """Return memory of a deleted State with such columns: see `SpareMemory.lend`.
+        """Return memory of a deleted State with the same properties.
 
-        Results of reduces come and go: memory does not depend on them.
+        See `SpareMemory.lend`. Results of reduces are not compared, since a State gets
+        them only when it runs.
         """
         if self._spare is None:
             return None
@@ -218,7 +234,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return self._arrays[name]
 
     def _made(self, name: str) -> Any:
-        """Make an array in the layout of the graph."""
+        """Return a new array, in the layout of the graph, by its name."""
         graph, layout, place = self.graph, self.layout, self.placement
         laid_out = None if layout is None else layout.array(graph, name)
         if laid_out is not None:
@@ -229,10 +245,10 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return self._device.graph_array(graph, name)
 
     def forget(self, then: Stamps, now: Stamps) -> None:
-        """Drop what depends on stamps that have changed.
+        """Drop cached objects that depend on stamps which have changed.
 
-        A change of `moves` or `shape` drops all arrays, a new version only values in
-        the order of edge ids.
+        A change of `moves` or `shape` drops all arrays and bound kernels; a new version
+        drops counts, prepared arrays, and values in the order of edge ids.
         """
         self._shared.clear()
         if now.version is not then.version or now.shape is not then.shape:
@@ -255,16 +271,16 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             self.all_of(name)
 
     def _let_go(self) -> None:
-        """Drop everything that refers to arrays."""
+        """Drop all cached objects that refer to arrays."""
         for kept in (
             self._shared, self._full, self._kernels, self._entries, self.idle,
         ):  # fmt: skip
             kept.clear()
 
     def shared(self, values: Reordered) -> Any:
-        """Return an array of the graph in the order of edge ids, shared by all States.
+        """Return values of edges, such as weights, in the order of edge ids.
 
-        No kernel writes it.
+        All States share the array; no kernel writes it.
         """
         self.follow()
         key = id(values.array)
@@ -283,7 +299,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
 
     @property
     def ends(self) -> Any:
-        """The words of the set of vertices that have edges."""
+        """The words of the set of vertices that have in-edges or out-edges."""
         self.follow()
         if "ends" not in self._shared:
             graph = self.graph
@@ -295,9 +311,10 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def prepared(
         self, phase: Phase, columns: dict[str, Any], options: dict[str, int]
     ) -> tuple[Prepared, Preparation]:
-        """Return the arrays that a phase's schedule prepares, and the work done now.
+        """Return the arrays that a phase's schedule prepares, and their cost.
 
-        They are kept until the version or shape of the graph, or a column, changes.
+        They are kept until the version or shape of the graph, or a column that they
+        copy, changes. The cost is zero for arrays that were prepared before.
         """
         schedule = phase.schedule
         known = _find_prepared(self, phase, columns, options)
@@ -318,7 +335,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return found, found
 
     def move_edges(self) -> None:
-        """Drop arrays of edges, and have them made again in another place."""
+        """Drop arrays of edges; they are made in another place when next used."""
         self._arrays = {n: a for n, a in self._arrays.items() if not is_of_edges(n)}
         self._let_go()
         self.advance("moves")
@@ -329,7 +346,10 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return None if self.placement is None else self.placement.sliced_sweeps(bound)
 
     def degrees(self, graph: Graph, name: str) -> Any:
-        """Return degrees of all vertices of a graph that this is a part of."""
+        """Return the degrees of all vertices of `graph`, of which this is a part.
+
+        `name` is "in_degree" or "out_degree".
+        """
         key = f"{name} everywhere"
         if key not in self._arrays:
             found = np.ascontiguousarray(getattr(graph, name), np.int32)
@@ -337,11 +357,14 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return self._arrays[key]
 
     def edges_along(self, along: str) -> int:
-        """Return the number of edges in the rows along some edges."""
+        """Return the number of edges along "in", "out" or "both"."""
         return self.edge_count * (2 if along == "both" else 1)
 
     def kernel(self, name: str, along: str) -> RowKernel:
-        """Return a kernel over sets, by its name, that sweeps some rows."""
+        """Return a kernel over sets that sweeps the rows along some edges, cached.
+
+        `name` is that of a kernel of `fold_due_set`, such as "reach" or "count".
+        """
         key = name, along
         found = self._kernels.get(key)
         if found is None:
@@ -351,13 +374,13 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def kernel_over(
         self, name: str, along: str, arrays: Mapping[str, Any]
     ) -> RowKernel:
-        """Return such a kernel bound to other arrays of the graph."""
+        """Return the same kernel as `kernel`, bound to other arrays."""
         target = self._device.name
         traits = graph_traits(self.graph, target)
         return RowKernel(fold_due_set(name, traits, target, along), along, arrays)
 
     def entry(self, kernel: Kernel, entry: Entry) -> BoundEntry:
-        """Return an entry of a kernel bound to these arrays."""
+        """Return an entry of a kernel bound to these arrays, cached."""
         self.follow()
         key = kernel, entry.name
         found = self._entries.get(key)
@@ -378,7 +401,10 @@ def _prepare(
     view: GraphArrays, phase: Phase, known: Prepared | None, columns: dict[str, Any],
     options: dict[str, int],
 ) -> tuple[dict[str, Any], list[Any], str]:  # fmt: skip
-    """Return all arrays of a schedule, the new ones, and a summary."""
+    """Return all arrays of a schedule, those that were made now, and a summary.
+
+    If arrays are known, only the copies of columns are made again.
+    """
     schedule, upload = phase.schedule, view._device.upload
     if known is None:
         inputs = options.get(schedule.seed), phase.conflicts
@@ -411,6 +437,7 @@ def _key(phase: Phase, columns: dict[str, Any], options: dict[str, int]) -> Any:
 
 
 def _versions(columns: dict[str, Any]) -> tuple[int, ...]:
+    """Return the versions of columns, which change with each write."""
     return tuple(column.version for column in columns.values())
 
 
@@ -426,7 +453,8 @@ def graph_arrays(
 ) -> GraphArrays:
     """Return the arrays of `graph` on `device`, which all States on the graph share.
 
-    It may be a part of `whole`. Under another memory limit there are other arrays.
+    `graph` may be a part of `whole`. After a change of the memory limit, the arrays are
+    made anew.
     """
     cached = _graphs.setdefault(graph, {})
     known = cached.get(device.name)

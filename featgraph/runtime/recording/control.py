@@ -2,8 +2,10 @@
 
 Both are one array of 64-bit words: the header, the number of pending vertices of each
 foldmap, the conditions of each superstep of the cycle, handles of conditional nodes,
-and the log. The host writes everything before the log ahead of a launch, and reads the
-array after the loop. In between it belongs to `featgraph.runtime.devices.cuda_arrays`.
+and the log. `pack` writes all but the log before a launch; after the loop `unpack`
+reads the log, with an entry for each superstep. In between, the control kernel of
+`featgraph.runtime.devices.cuda_arrays` reads and writes the array. `DeviceLoop` is a
+loop that can be launched.
 """
 
 from __future__ import annotations
@@ -32,39 +34,46 @@ __all__ = [
 __all__ += ["unpack"]
 
 # The header: supersteps that have run, and the limit; whether no further cycle begins;
-# start of the loop, and end of the last superstep; time spent in supersteps that ran in
-# another way than their counts would choose, and its limit; limit of the loop's time;
-# number of vertices; handle of the conditional node. Times are in ns.
+# start of the loop, and end of the last superstep; time since the choices by the active
+# count differ from the recorded ones, and its limit; limit of the loop's time; number
+# of vertices; handle of the conditional node. Times are in ns.
 DONE, LIMIT, ENDS, BEGUN, LAST, LATE, MOST_LATE, MOST, VERTICES, NODE = range(10)
 # The side of the bound (a float64) on which a tested value ends the run.
 SIDE, BOUND = 10, 11
+#: Number of words of the header.
 HEADER = 12
+#: Values of the word `SIDE`.
 BELOW, ABOVE = 1, 2
 #: Words of a superstep: the foldmap that runs, the smallest and largest number of its
-#: pending vertices for which the recording is right, and the 1-based index of the
+#: pending vertices that lead to the recorded choices, and the 1-based index of the
 #: superstep's value that is tested, or 0.
 TURN, LEAST, LARGEST, TESTED = range(4)
+#: Number of words of a superstep.
 OF_A_STEP = 4
-#: Words of a log entry before the values of the superstep: the number of committed
-#: vertices, and the time.
+#: Number of words of a log entry before the values of the superstep: the number of
+#: committed vertices, and the time in ns.
 OF_AN_ENTRY = 2
-#: Count of pending vertices where all are pending and no set exists.
+#: Number of pending vertices if all are pending, without a set.
 EVERYTHING = -1
-#: Smallest and largest count of a superstep that runs in one way for all counts.
+#: Range of counts of a superstep the choices of which do not depend on the count.
 ANY = EVERYTHING, (1 << 62)
 
 
 class At(NamedTuple):
-    """The position of a superstep in a loop.
+    """The position of a superstep in a loop, as an argument of the control kernel.
+
+    The values are constants of the CUDA graph: each superstep of the body has a launch
+    of its own.
 
     Attributes
     ----------
     turns, length : int
         Number of foldmaps, and of supersteps of the cycle.
     number, together : int
-        Index of the superstep among those that run together, and their number.
+        Index of the superstep within the body of the loop, and number of supersteps of
+        the body.
     seen : int
-        Number of values that each superstep returns.
+        Number of watched values that each superstep returns.
     gates : int
         Number of supersteps with a conditional node of their own: all or none.
     """
@@ -79,15 +88,15 @@ class At(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants of a loop, which its kernels are compiled for.
+    """The constants of a loop, which its CUDA graph contains.
 
     Attributes
     ----------
     turns, length, together, seen : int
         See `At`.
     is_exact : bool
-        Whether the loop can end after any superstep, and not only after all that run
-        together.
+        Whether the loop can end after any superstep, and not only after all supersteps
+        of its body.
     """
 
     turns: int
@@ -97,7 +106,7 @@ class Shape:
     is_exact: bool
 
     def at(self, number: int) -> At:
-        """Return the position of one of the supersteps that run together."""
+        """Return the position of a superstep, by its index in the body of the loop."""
         whole = self.turns, self.length, number, self.together, self.seen
         return At(*whole, self.gates)
 
@@ -124,10 +133,10 @@ class Nodes:
     Attributes
     ----------
     loop : int
-        Handle of the node that repeats the supersteps.
+        Handle of the while node that repeats the supersteps.
     gates : tuple of int
-        Handle of the node of each superstep that runs together with others; empty where
-        all of them run.
+        Handles of the if nodes, one a superstep of the body; empty if each repetition
+        runs the whole body.
     """
 
     loop: int
@@ -141,19 +150,18 @@ class Orders:
     Attributes
     ----------
     limit : int
-        Most supersteps: the number that runs together, or a multiple of it.
+        Most supersteps: a multiple of `DeviceLoop.step`.
     seconds, late_seconds : float
-        Time limit of the loop; and of supersteps that run in another way than their
-        counts would choose.
+        Time limits, in s: of the loop, and of supersteps with other choices than their
+        active counts lead to.
     vertices : int
-        Number of vertices that are not dead; a number that no count equals where all
-        are.
+        Number of vertices that are not dead; -1 if all are dead.
     pending : sequence of int
         Number of pending vertices of each foldmap; `EVERYTHING` for all.
     steps : sequence of (int, int, int, int)
-        Of each superstep of the cycle: the foldmap, the smallest and largest number of
-        its pending vertices for which the recording is right, and which of its values
-        is tested, or 0.
+        For each superstep of the cycle: the foldmap, the smallest and largest number of
+        its pending vertices that lead to the recorded choices, and the 1-based index of
+        the tested value, or 0.
     test : (int, float)
         `BELOW` or `ABOVE`, and the bound.
     """
@@ -178,7 +186,7 @@ class Report:
     seconds : list of float
         The time of each superstep; 0 for the first, whose start is not measured.
     seen : list of list of float
-        The values of each superstep.
+        The watched values of each superstep.
     """
 
     counts: list[int]
@@ -203,14 +211,14 @@ def pack(orders: Orders, nodes: Nodes, words: npt.NDArray[np.int64]) -> int:
 
 
 def unpack(words: npt.NDArray[np.int64], shape: Shape) -> Report:
-    """Return the results from the log."""
+    """Return the results of a loop from its log."""
     first, entry = shape.log_begins, shape.entry
     log = words[first : first + entry * int(words[DONE])].reshape(-1, entry)
     seen = np.ascontiguousarray(log[:, OF_AN_ENTRY:]).view(np.float64)
     return Report(log[:, 0].tolist(), (log[:, 1] * 1e-9).tolist(), seen.tolist())
 
 
-#: Words of the memory of a thread's loops: a log of about sixteen thousand supersteps.
+#: Number of words of a thread's loop memory: room for a log of about 16,000 supersteps.
 WORDS = 1 << 15
 
 
@@ -221,9 +229,9 @@ class LoopMemory:
     Attributes
     ----------
     words : array of int64
-        On the device; the module describes them.
+        Device memory; the docstring of this module describes the words.
     reals : array of float64
-        The same memory.
+        A view of the same memory.
     landing : ndarray of int64
         Page-locked memory of the same size.
     stop : array of int64, shape (1,)
@@ -262,7 +270,7 @@ class DeviceLoop:
     memory : LoopMemory
     shape : Shape
     decided : dict
-        Results of earlier runs about this cycle, kept for the caller.
+        Cache for the caller: ranges of active counts that it has found for this cycle.
     """
 
     driver: Any
@@ -273,7 +281,7 @@ class DeviceLoop:
 
     @property
     def step(self) -> int:
-        """The loop can end after this many supersteps, and after multiples of it."""
+        """Number of supersteps after which, or after multiples of which, it can end."""
         return 1 if self.shape.is_exact else self.shape.together
 
     @property
@@ -291,7 +299,7 @@ class DeviceLoop:
         self.graph.launch()
 
     def stop(self) -> None:
-        """End the loop at the next superstep at which it can end."""
+        """Make the loop end after the next multiple of `step` supersteps."""
         self.memory.stop[0] = 1
 
     def is_done(self) -> bool:

@@ -1,7 +1,10 @@
 """Recorded supersteps, launched again call by call or as a CUDA graph.
 
-A graph runs in one launch. A graph with a conditional node repeats the node's body
-until a kernel in it clears the condition.
+A `Repetition` sends recorded driver calls one by one, a `Recording` is a CUDA graph of
+them, and a `ConditionalLoop` is a graph that repeats a cycle of supersteps: a while
+node repeats its body until a kernel in the body clears the condition. `_Calls`
+translates operations of a trace (`cuda_trace`) to driver calls; `_Capture` turns them
+into a graph by stream capture.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from featgraph.runtime.recording.control import Nodes
 
 __all__ = ["ConditionalLoop", "Recording", "Repetition", "Superstep"]
 
+#: Name of a driver call, or "turn", with its arguments: see `cuda_trace`.
 Operation = tuple[Any, ...]
-#: Operations of a superstep, and those that run concurrently with the next one.
+#: Operations of a superstep, and operations after it that may run concurrently with the
+#: next superstep.
 Superstep = tuple[Sequence[Operation], Sequence[Operation]]
 
 
@@ -76,10 +81,10 @@ class Repetition(_Launched):
     ----------
     driver : Driver
     operations : sequence of tuple
-        Names of the driver's calls with their arguments; of a launch the handle of its
-        stream and packed words (`PackedArguments.copy_words`).
+        Names of the driver's calls with their arguments; a launch ends with the handle
+        of its stream and the packed words (`PackedArguments.copy_words`).
     beside : bool
-        See `launch`.
+        Use a side stream: see `_Launched`.
     """
 
     def __init__(
@@ -114,7 +119,7 @@ class Recording(_Launched):
     operations : sequence of tuple
         As for `Repetition`. They are captured and do not run.
     beside : bool
-        See `launch`.
+        Use a side stream: see `_Launched`.
     """
 
     def __init__(
@@ -139,10 +144,10 @@ class Recording(_Launched):
 def _between_turns(
     operations: Sequence[Operation],
 ) -> list[tuple[list[Operation], Callable[[], None] | None]]:
-    """Return operations in pieces, with the host function to call after each piece.
+    """Return operations in pieces, each with a host function to call after it, or None.
 
-    Operations are cut where ranks of one process take turns; otherwise there is one
-    piece.
+    A graph cannot contain a call of the host. The operations are cut at those calls, by
+    which ranks of one process take turns; without any, there is one piece.
     """
     pieces: list[tuple[list[Operation], Callable[[], None] | None]] = []
     piece: list[Operation] = []
@@ -158,19 +163,20 @@ def _between_turns(
 class ConditionalLoop(_Launched):
     """A cycle of supersteps that the device repeats while a condition holds.
 
-    Each launch sets the condition. A kernel of the cycle may change it for the next
-    repetition (`cuda.dialect.set_condition`). With gates, each superstep has a
-    condition of its own, too, which holds until a kernel clears it.
+    Each launch sets the condition. A kernel of the cycle may clear it, so that no
+    further repetition begins (`cuda.dialect.set_condition`). With gates, each superstep
+    has a condition of its own, too: it is skipped once a kernel has cleared that.
 
     Parameters
     ----------
     driver : Driver
     supersteps : sequence of Superstep
-        As for `Repetition`. The second part of a superstep waits for the first. The
-        next superstep but one waits for it, as it uses the same memory.
+        Operations as for `Repetition`. The concurrent part of a superstep waits for its
+        first part. The next superstep but one waits for the concurrent part, since it
+        uses the same memory.
     has_gates : bool
-        Make a conditional node of each superstep. Then nothing runs concurrently with
-        the next superstep.
+        Make a conditional node of each superstep. No operations run concurrently with
+        the next superstep then.
 
     Attributes
     ----------
@@ -201,7 +207,10 @@ class ConditionalLoop(_Launched):
         self._graph = _instantiate(self, driver, graph)
 
     def _add(self, graph: Any, into: Any, kind: Any, before: list[Any]) -> _Conditional:
-        """Add a conditional node of a graph to the graph, or to another node's body."""
+        """Add a conditional node to `into`: the graph itself or another node's body.
+
+        `before` are the nodes that it waits for. The condition is set at each launch.
+        """
         api, check = self._api, self._check
         context = check(api.cuCtxGetCurrent())
         at_launch = api.CU_GRAPH_COND_ASSIGN_DEFAULT
@@ -228,9 +237,9 @@ class ConditionalLoop(_Launched):
 
 
 def _instantiate(owner: object, driver: Driver, graph: Any) -> Any:
-    """Return the executable of a graph, and destroy the graph.
+    """Return the executable of a CUDA graph, and destroy the graph.
 
-    The executable lives as long as its owner.
+    The executable is destroyed with its owner.
     """
     api, check = driver.api, driver.check
     try:
@@ -243,7 +252,7 @@ def _instantiate(owner: object, driver: Driver, graph: Any) -> Any:
 
 
 class _Calls:
-    """The driver's calls of some operations, whose arguments it keeps in memory."""
+    """Driver calls of some operations; owns the packed arguments of launches."""
 
     def __init__(self, api: Any, operations: Sequence[Operation]) -> None:
         self._api, self._operations = api, operations
@@ -278,7 +287,7 @@ class _Calls:
             grid = blocks, 1, 1, threads, 1, 1
             arguments = handle, *grid, 0, stream_of(stream), address, 0
             yield self._api.cuLaunchKernel, arguments
-            address += len(words)  # a pointer takes what a word does
+            address += len(words)  # pointers to words take as many bytes as the words
 
 
 def _turning(turn: Callable[[], None]) -> Callable[[], tuple[int]]:
@@ -305,11 +314,12 @@ _BESIDE = -1
 
 
 class _Capture:
-    """Operations sent once more to streams in capture mode.
+    """A capture of operations into a CUDA graph, on streams of its own.
 
-    One stream stands for the default stream. Other streams wait for it and it waits for
-    them, as the driver does implicitly. A stream that an event holds waits for such
-    events alone, and other streams wait for the events recorded on it.
+    One stream stands for the default stream, which cannot capture. It waits for all
+    other streams and they wait for it, as the driver orders blocking streams
+    implicitly. Streams that wait for an event ("hold") are ordered by events alone from
+    then on.
 
     Parameters
     ----------
@@ -322,18 +332,19 @@ class _Capture:
         self._api, self._check = driver.api, driver.check
         self._into = into
         self._main = self._make_stream()
-        #: Recorded stream -> the capturing stream.
+        #: Handle of a recorded stream -> the stream that captures its operations.
         self._others: dict[int, Any] = {}
         #: Streams with work that the main stream has not waited for.
         self._unjoined: set[int] = set()
-        #: Streams that wait for events only.
+        #: Streams that are ordered by events only.
         self._held: set[int] = set()
+        #: Events of the capture, to destroy at its end.
         self._events: list[Any] = []
-        #: Recorded event -> the event captured last for it.
+        #: Event of an operation -> the event that was last captured for it.
         self._marks: dict[Any, Any] = {}
 
     def _make_stream(self, like: Any = None) -> Any:
-        """Return a capturing stream with the priority of another one."""
+        """Return a new stream for the capture, with the priority of another one."""
         # A blocking stream (one that synchronizes with the default stream) cannot
         # capture.
         flag = int(self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
@@ -365,7 +376,7 @@ class _Capture:
                 api.cuStreamDestroy(stream)
 
     def _send(self, supersteps: Sequence[Superstep]) -> None:
-        """Enqueue supersteps; what comes beside is on a stream of its own."""
+        """Send supersteps to the capture, their concurrent parts on a side stream."""
         beside: list[Any] = []
         for number, (operations, others) in enumerate(supersteps):
             if number > 1 and beside:
@@ -384,21 +395,25 @@ class _Capture:
     def _send_on(
         self, stream_of: Callable[[int], Any], operations: Sequence[Operation]
     ) -> None:
+        """Send operations, each to the stream of the capture for its own stream."""
         waits = {"mark": self._mark, "hold": self._hold}
         for call, arguments in _Calls(self._api, operations).on(stream_of, waits):
             self._check(call(*arguments))
 
     def _mark(self, event: Any, stream: Any) -> tuple[int]:
-        """Record an event on the capturing stream of a recorded one."""
+        """Capture the operation "mark": record an event on a stream."""
         self._marks[event] = self._record(self._stream(int(stream)))
         return (0,)
 
     def _hold(self, stream: Any, event: Any) -> tuple[int]:
-        """Have a stream wait for an event, and from then on for events only."""
+        """Capture the operation "hold": a stream waits for an event.
+
+        From then on the stream is ordered by events only.
+        """
         requested, into = int(stream), self._main
         if event not in self._marks:
             raise DeviceError(
-                "a recording cannot wait for what was launched before it",
+                "a recording cannot wait for work that was launched before it",
                 got="an event that it has not recorded",
             )
         if requested:
@@ -411,6 +426,7 @@ class _Capture:
         return (0,)
 
     def _record(self, stream: Any) -> Any:
+        """Return a new event, recorded on a stream of the capture."""
         no_timing = self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING
         event = self._check(self._api.cuEventCreate(int(no_timing)))
         self._events.append(event)
@@ -421,9 +437,11 @@ class _Capture:
         self._check(self._api.cuStreamWaitEvent(stream, event, 0))
 
     def _let_wait(self, later: Any, earlier: Any) -> None:
+        """Have a stream wait for all operations captured on another one so far."""
         self._wait_for(later, self._record(earlier))
 
     def _beside(self, requested: int = 0) -> Any:
+        """Return the side stream, whatever stream an operation was recorded on."""
         if _BESIDE not in self._others:
             self._others[_BESIDE] = self._make_stream()
         return self._others[_BESIDE]
@@ -436,6 +454,10 @@ class _Capture:
         return self._main
 
     def _stream(self, requested: int) -> Any:
+        """Return the stream of the capture for the handle of a recorded stream.
+
+        0 is the default stream, which first waits for all others.
+        """
         if not requested:
             return self._join()
         if requested not in self._others:

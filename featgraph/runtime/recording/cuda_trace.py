@@ -1,9 +1,13 @@
 """Traces of the CUDA calls of a superstep, and their repetitions.
 
-`TracedDriver` stands for the driver: it passes calls on and stores those of a thread
-that traces. A superstep whose calls repeat becomes a `RecordedSuperstep`, and a cycle
-of those a `DeviceLoop` once the host has spent more time on launches than the loop
-costs.
+`TracedDriver` has the interface of the driver. It passes calls on, and stores those
+between `begin` and `end` of a thread as *operations*: tuples of a name and arguments.
+`record` turns the operations of a superstep into a `RecordedSuperstep`, which can be
+launched again. `loop` turns a cycle of these into a `DeviceLoop`, once the launches of
+the host have cost more time than making the loop.
+
+The driver also owns the pools from which vertex sets are taken, so that supersteps find
+sets at the same addresses again.
 """
 
 from __future__ import annotations
@@ -36,60 +40,62 @@ __all__ = [
     "read_landed",
 ]
 
-#: Operation between a post to other ranks and the wait for their posts. Its argument is
-#: a function that lets the other ranks of this process post, or None.
+#: Name of the operation between a message to other ranks and the wait for theirs. Its
+#: argument is a function that lets the other ranks of this process send, or None if
+#: each rank has a process of its own.
 TURN = "turn"
+#: The calls of a superstep, each as a tuple of its name and arguments.
 Operations = tuple[tuple[Any, ...], ...]
 #: Number of words -> sets of that size; sets without another reference are reused.
 Pools = dict[int, list[Any]]
 #: ``make(operations, beside=...)`` makes an object with `launch` and `wait`.
 Make = Callable[..., Any]
-#: Recordings that a thread keeps.
+#: Most recordings that a thread keeps.
 _MOST_KEPT = 64
-#: Spare pairs of pools.
+#: Most pairs of pools that are kept for later States.
 _MOST_SPARE = 8
-#: Most words that a superstep returns: the number of committed vertices, two extremes
-#: of watched results, and two numbers of edges.
+#: Most 64-bit words that a superstep returns to the host: the number of committed
+#: vertices, two extremes of watched results, and two numbers of edges.
 LANDED = 5
-#: Time to make two graphs, in s, until it has been measured.
+#: Time to make two CUDA graphs, in s, until it has been measured.
 _RECORDING_SECONDS = 3e-4
-#: Time to launch two graphs, in s (NVIDIA H200, 2026-11-21).
+#: Time to launch two CUDA graphs, in s (NVIDIA H200, 2026-11-21).
 _LAUNCHING_SECONDS = 1.2e-5
 #: Time to make a loop, in s, until it has been measured.
 _LOOP_SECONDS = 6e-4
-#: Time that a loop saves per superstep at least, in s: an event and the bookkeeping in
-#: Python. The second is for supersteps without another one launched ahead, where the
-#: device waits for both: `pagerank` on an R-MAT graph of 2^14 vertices saved 70 us
-#: (NVIDIA H200, 2026-11-23).
+#: Least time, in s, that a loop saves per superstep: an event, and bookkeeping in
+#: Python. The second value applies if no further superstep was launched ahead, so that
+#: the device is idle meanwhile: `pagerank` on an R-MAT graph of 2^14 vertices saved
+#: 70 us (NVIDIA H200, 2026-11-23).
 _LOOP_SAVES, _LOOP_SAVES_ALONE = 5e-6, 4e-5
 #: Assumed cost, in s, of sending a superstep of ranks call by call and not as a graph:
 #: six to ten operations of 5 us each (NVIDIA H100).
 _SENDING_SECONDS = 3e-5
-#: Most loops that a thread keeps, including failed attempts.
+#: Most loops that a thread keeps, with cycles of which no loop could be made.
 _MOST_LOOPS = 32
 
 
 def _count_references(pool: list[Any]) -> int:
-    """Return the number of references to a pool's first entry during a loop over it."""
+    """Return the reference count of a pool's first entry, as seen in a loop over it."""
     for entry in pool:
         return sys.getrefcount(entry)
     return 0
 
 
-#: That number for a set to which only its pool refers.
+#: The count, in such a loop, of a set to which only its pool refers.
 _UNHELD = _count_references([object()])
 
 
 class RecordedSuperstep:
-    """The operations of a superstep, to be launched again.
+    """A superstep that can be launched again, from its operations.
 
-    They are sent one by one until that has cost as much device time as making two
-    graphs takes, and as graphs from then on: one of the work, one that counts the
-    committed vertices. While the device has enough queued work, sending them costs no
-    device time.
+    At first the operations are sent to the device one by one. Two CUDA graphs replace
+    them (one for the work, one to count the committed vertices) as soon as the device
+    has been idle, because of slow launches, for as long as making the graphs takes.
+    While the device has queued work, a launch costs no device time.
 
-    Where other ranks take part, the cost is a fixed amount per launch and not measured.
-    So all ranks make graphs and loops at the same superstep, and wait for each other
+    On several ranks, a fixed cost per launch is assumed in place of a measured one. All
+    ranks then make graphs and loops at the same superstep, and wait for each other
     once.
 
     Parameters
@@ -99,10 +105,10 @@ class RecordedSuperstep:
     landed : ndarray of int64, shape (LANDED,)
         Page-locked memory for the count and the extremes of results.
     repeat, record : callable
-        ``make(operations, beside=...)``: call by call, and as a graph.
+        ``make(operations, beside=...)`` make a `Repetition`, and a `Recording`.
     """
 
-    #: Recent time of making two graphs, in s.
+    #: Time, in s, that making two graphs has taken last.
     recording_seconds = _RECORDING_SECONDS
 
     def __init__(
@@ -128,7 +134,7 @@ class RecordedSuperstep:
             (count if is_beside else work).append(operation)
         self._landed = landed
         self._work = tuple(o for o in work if o is not read)
-        #: Operations that leave the count on the device.
+        #: Operations that count the committed vertices, without the copy to the host.
         self._counts = tuple(o for o in count if o is not read)
         self._reads = ("read", int(landed.ctypes.data), *read[2:])
         self._record: Make | None = record
@@ -139,6 +145,7 @@ class RecordedSuperstep:
         self._launched = self._alone = 0
 
     def _make_both(self, make: Make) -> None:
+        """Make the objects that launch the work and, concurrently, the count."""
         if self._is_whole:
             self._working = make((*self._work, self._reads), beside=False)
             self._counting = None
@@ -150,7 +157,7 @@ class RecordedSuperstep:
     def launch(self) -> None:
         """Launch the superstep after all earlier work of the device.
 
-        Later launches need not wait until the committed vertices are counted.
+        The count runs on a side stream, so that later launches need not wait for it.
         """
         if self._record is not None and self._pays():
             self._make_graphs(self._record)
@@ -164,7 +171,8 @@ class RecordedSuperstep:
     def wait(self, *, is_last: bool = False) -> tuple[int, list[float]]:
         """Wait for the launch; return the number of committed vertices, and extremes.
 
-        With `is_last`, nothing was launched after it: the device is idle meanwhile.
+        With `is_last`, nothing has been launched after it, so that the device is idle
+        until the next launch.
         """
         begun = time.perf_counter()
         (self._counting or self._working).wait()
@@ -182,21 +190,22 @@ class RecordedSuperstep:
 
     @property
     def extremes(self) -> int:
-        """Number of extremes of results that it returns."""
+        """Number of extremes of results that each launch returns."""
         return self._extremes
 
     @property
     def lost(self) -> float:
-        """Time, in s, that launches from the host have cost so far."""
+        """Time, in s, that a loop on the device would have saved so far."""
         saved = self._launched * _LOOP_SAVES + self._alone * _LOOP_SAVES_ALONE
         return self._lost + saved
 
     def _pays(self) -> bool:
-        """Whether graphs would have saved time from the first launch on."""
+        """Whether launches have cost as much time as making graphs takes."""
         own = RecordedSuperstep.recording_seconds
         return self._lost >= (_RECORDING_SECONDS if self.is_shared else own)
 
     def _make_graphs(self, record: Make) -> None:
+        """Replace single calls by CUDA graphs, and measure the time; try only once."""
         self._record = None
         begun = time.perf_counter()
         try:
@@ -218,14 +227,14 @@ def read_landed(
 
 
 def _is_given(operation: tuple[Any, ...], address: int) -> bool:
-    """Whether an operation has the address of an array among its arguments."""
+    """Whether an operation takes the array at `address` as an argument."""
     if operation[0] == "launch":
         return address.to_bytes(8, sys.byteorder) in operation[-1]
     return address in operation[1:3]
 
 
 class _Stream(NamedTuple):
-    """A stream by its handle."""
+    """A stream for `Driver.launch`, which reads its handle only."""
 
     handle: int
 
@@ -233,23 +242,24 @@ class _Stream(NamedTuple):
 class _Traces(threading.local):
     """The trace and the recordings of a thread."""
 
+    #: Operations since `TracedDriver.begin`; None while the thread does not trace.
     operations: list[tuple[Any, ...]] | None = None
-    #: Holds all of these operations back from the driver, if it is set.
+    #: If set, all operations so far have been held back from the driver.
     deferred: DeferredCalls | None = None
 
     def __init__(self) -> None:
-        #: The sets taken since the trace began.
+        #: The sets taken from pools since the trace began.
         self.taken: list[weakref.ref[Any]] = []
-        #: Pools of sets that are made between supersteps.
+        #: Pools of sets that are made outside of traces.
         self.own_pools: Pools = {}
         self.pools = self.own_pools
         self.recorded: OrderedDict[Operations, RecordedSuperstep] = OrderedDict()
-        #: (cycle, is_exact) -> its loop, or None where none can be made.
+        #: (cycle, is_exact) -> its loop, or None if it cannot be made.
         self.loops: OrderedDict[Any, Any] = OrderedDict()
 
 
 class TracedDriver:
-    """The CUDA driver with a trace of the calls of threads that trace.
+    """The CUDA driver, which traces the calls of a thread between `begin` and `end`.
 
     Parameters
     ----------
@@ -277,7 +287,7 @@ class TracedDriver:
         self._landing = landing
         self._free = list(range(len(landing)))
         self._own = _Traces()
-        #: Returned pools.
+        #: Pairs of pools of deleted owners.
         self._spare: list[tuple[Pools, ...]] = []
         self.known = KnownCycles()
 
@@ -286,8 +296,8 @@ class TracedDriver:
     def lend_pools(self, to: object) -> tuple[Pools, ...]:
         """Return two pools of sets, which `to` owns while it lives.
 
-        They go to another owner then: allocating sets takes longer than a short run,
-        and freeing them waits for the device.
+        Another owner gets them afterwards: allocating sets takes longer than a short
+        run, and freeing them waits for the device.
         """
         try:
             pools = self._spare.pop()
@@ -312,8 +322,8 @@ class TracedDriver:
         """Return an unused set of `count` words; `make` allocates arrays.
 
         Each State has two pools, which its supersteps use alternately. A superstep so
-        gets the sets of the one before the last, and the calls of supersteps repeat in
-        all runs.
+        gets the sets that the last superstep but one has used, and calls repeat with
+        the same addresses.
         """
         own = self._own
         pool = own.pools.setdefault(count, [])
@@ -346,7 +356,7 @@ class TracedDriver:
     def end(self) -> Operations | None:
         """End the trace; return its operations, or None if they cannot be recorded.
 
-        They can if all stay on the device except one read of the count.
+        They can if all of them run on the device, except one read of the count.
         """
         own = self._own
         if own.deferred is not None:  # the superstep failed before its read
@@ -358,9 +368,9 @@ class TracedDriver:
         return tuple(operations) if reads == 1 else None
 
     def record(self, operations: Operations) -> RecordedSuperstep | None:
-        """Return a traced superstep to launch again; None if too many are in use.
+        """Return the recording of a traced superstep, cached for later runs.
 
-        Recent ones are kept, so that a run that is repeated finds its own again.
+        None if no page-locked row is free for its results, or the driver fails.
         """
         recorded = self._own.recorded
         known = recorded.get(operations)
@@ -391,14 +401,12 @@ class TracedDriver:
     def loop(
         self, recordings: Sequence[RecordedSuperstep], turns: int, is_exact: bool
     ) -> DeviceLoop | None:
-        """Return a loop of a cycle of `turns` foldmaps; None where none pays yet.
+        """Return the loop of a cycle of `turns` foldmaps, or None.
 
-        With `is_exact` it can end after any superstep.
-
-        It is made when launching the cycle from the host has cost as much time as
-        making the loop, or if there is already a loop of the cycle that begins at
-        another superstep. None is returned, too, where no loop can be made, as for
-        ranks that take turns.
+        The loop is made, and cached, when launches of the cycle from the host have cost
+        as much time as making it, or if there is a loop of the same cycle that begins
+        at another superstep. None before that, and if no loop can be made, as for ranks
+        that share a process. With `is_exact` it can end after any superstep.
         """
         loops, cycle = self._own.loops, tuple(recordings)
         key = cycle, is_exact
@@ -429,7 +437,11 @@ class TracedDriver:
         return loops[key]  # type: ignore[no-any-return]
 
     def operations_of(self, call: Callable[[], Any]) -> Operations:
-        """Call a function that may run twice; return its operations."""
+        """Call a function, and return its operations.
+
+        If its first call makes calls that cannot be recorded, such as uploads, it is
+        called a second time.
+        """
         own = self._own
         own.operations = []
         try:
@@ -453,13 +465,16 @@ class TracedDriver:
     def streams(self) -> Any:
         """Streams for work that cannot be recorded.
 
-        A superstep that uses them is not recorded, except for `mark` and `hold`.
+        A superstep that uses them is not recorded. `mark` and `hold` can be.
         """
         self.note(*OPAQUE)
         return self._driver.streams
 
     def _takes(self, operation: tuple[Any, ...]) -> bool:
-        """Add an operation to the trace; return whether the driver gets it later."""
+        """Add an operation to the trace; return whether it is held back.
+
+        If it is not the next expected one, the driver first gets all held operations.
+        """
         own = self._own
         deferred, operations = own.deferred, own.operations
         is_deferred = deferred is not None and deferred.takes(operation)
@@ -536,7 +551,7 @@ class TracedDriver:
             self._driver.copy(target, source, size)
 
     def write(self, target: int, source: int, size: int) -> None:
-        """Copy `size` bytes from host memory, which may be reused when this returns."""
+        """Copy `size` bytes from host memory, which may be overwritten on return."""
         self._send_all()
         self._driver.write(target, source, size)
         self.note(*OPAQUE)

@@ -1,9 +1,11 @@
 """Traces of supersteps, and the cycles in which they repeat.
 
-`Cycles` compares the CUDA calls of a run's supersteps and finds cycles that have run
-before, in this run or, by `KnownCycles`, in an earlier one. `DeferredCalls` holds back
-the calls of a superstep that is expected to repeat, until all of them can run as one
-recording.
+A cycle is a sequence of supersteps after which a run makes the same CUDA calls again,
+with the same arguments. `Cycles` compares the traces of a run's supersteps
+(`cuda_trace` makes them) and finds cycles that have run before: in this run, or in an
+earlier one (`KnownCycles`). `DeferredCalls` holds back the calls of a superstep that is
+expected to repeat, until all of them can run as one recording. Begin with `Traced` and
+`Cycles.find`.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ class Traced:
         On several ranks: the number of pieces in which rows were sent while others were
         swept.
     behind : tuple of int
-        Identities of the sets that are alive after the superstep. They lie in pools,
-        which live as long as their State and are mostly handed to another State then.
+        Identities of the pending sets after the superstep. The sets are in pools of
+        their State, which later States mostly take over, so that an identity mostly
+        stands for the same memory in another run, too.
     stale : frozenset of (str, int)
         Properties whose next buffers are stale after the superstep, or that have unsent
         values, with the identities of the sets.
@@ -79,7 +82,7 @@ class Traced:
 
     @property
     def keeps(self) -> bool:
-        """Whether the superstep kept aggregates to patch them later."""
+        """Whether the superstep stored or patched aggregates."""
         return self.work in {"kept", "patched"}
 
     def repeats(self, other: Traced) -> bool:
@@ -94,7 +97,7 @@ class Traced:
 
 
 class _Newest(OrderedDict[Any, Any]):
-    """A dictionary of at most `most` entries, which drops the ones put first."""
+    """A dictionary of at most `most` entries, which drops the oldest ones."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -109,15 +112,15 @@ class _Newest(OrderedDict[Any, Any]):
 
 
 class KnownCycles(threading.local):
-    """Cycles that have repeated in any run of a thread; sets are referred to weakly.
+    """Cycles that have repeated in any run of a thread, with weak references to sets.
 
     Attributes
     ----------
     places : dict
-        Operations -> their cycle, and their index in it.
+        Operations of a superstep -> its cycle, and its index in the cycle.
     begun : dict
-        The caller's key of a run's beginning -> the cycle that the last run with this
-        key has begun with, from its first superstep on.
+        Key of a run's beginning, made by `ReplayLoop` -> the cycle with which the last
+        run with this key has begun, from its first superstep on.
     before : dict
         Operations of a run's first superstep, which is in no cycle -> its trace, and
         the cycle that followed.
@@ -138,14 +141,14 @@ class Cycles:
 
     A run of one foldmap may join a known cycle after a single superstep, if that
     superstep made the same calls and left the same sets as one of the cycle. The next
-    superstep of the cycle is then right here too: it launches the same kernel, on
-    swapped buffers, with sets of the other pool. `find` checks that these sets exist
-    and are unused. All supersteps of the cycle must have been decided alike, so that
-    they use the same working memory.
+    superstep of the cycle then fits this run, too: it launches the same kernel, on
+    swapped buffers, with sets of the other pool. The caller of `find` checks that these
+    sets exist and are unused. All supersteps of the cycle must have made the same
+    choices, so that they use the same working memory.
 
     A run may join a known cycle in the same way after its first superstep, which makes
-    other calls (it copies all that later ones refresh), if the cycle has followed a
-    superstep that made the same calls and left the same sets.
+    other calls (it copies whole buffers of which later ones refresh some entries), if
+    the cycle has followed a superstep that made the same calls and left the same sets.
 
     Parameters
     ----------
@@ -157,7 +160,8 @@ class Cycles:
     def __init__(self, turns: int, known: KnownCycles) -> None:
         self._known, self._turns = known, turns
         self._traced: deque[Traced] = deque(maxlen=2 * _LONGEST * turns)
-        #: Length of a cycle -> number of supersteps in a row that were repetitions.
+        #: Length of a cycle -> number of supersteps in a row that repeated the one that
+        #: many supersteps earlier.
         # Even lengths only, since sets are taken from two pools alternately.
         lengths = [turns * n for n in range(1, _LONGEST + 1)]
         self._repeated = {length: 0 for length in lengths if length % 2 == 0}
@@ -188,15 +192,16 @@ class Cycles:
         self._traced.append(made)
 
     def begin_with(self, traced: Traced) -> bool:
-        """Whether exactly one superstep has run, with the operations of another one."""
+        """Whether exactly one superstep has run, with the operations of `traced`."""
         return [t.operations for t in self._traced] == [traced.operations]
 
     def find(
         self, may_join: Callable[[Traced], bool] | None = None
     ) -> Iterator[list[Traced]]:
-        """Generate the cycles that may come next, as traced in this run or in another.
+        """Generate cycles that may come next, as traced in this run or in another.
 
-        They have the same operations, but their choices may have had other reasons.
+        Their operations repeat, but the recorded choices may not be those of the next
+        superstep, which the caller compares.
 
         Parameters
         ----------
@@ -229,8 +234,8 @@ class Cycles:
         last = traced[-length:]
         if behind in [t.behind for t in traced[-length - 1 : -length]]:
             yield last
-        # The first superstep of a run is like another one, but because all vertices are
-        # due.
+        # Its choices may differ from those in `last`: the first superstep of a run may
+        # make the calls of a later one, but because all vertices are due.
         if behind == known[place].behind and _commit_the_same(last, cycle):
             yield cycle
 
@@ -256,7 +261,7 @@ def _are_alike(supersteps: Sequence[Traced]) -> bool:
 
 
 def _leaves_the_same(made: Traced, like: Traced) -> bool:
-    """Whether a superstep left the sets that another one with its operations left."""
+    """Whether a superstep left the same sets as another one with equal operations."""
     return (
         not made.keeps
         and made.everything == like.everything
@@ -268,25 +273,26 @@ def _leaves_the_same(made: Traced, like: Traced) -> bool:
 def _commit_the_same(some: Sequence[Traced], others: Sequence[Traced]) -> bool:
     """Whether supersteps committed the same sets, which still exist.
 
-    The identity and the memory of a set that is gone may belong to another set.
+    A deleted set cannot be compared: another set may have its identity and memory.
     """
     pairs = zip(some, others, strict=True)
     return all(s.committed() is o.committed() is not None for s, o in pairs)
 
 
 class DeferredCalls:
-    """The calls that a superstep is expected to make, held back from the device.
+    """Holds back the CUDA calls of a superstep while they equal the expected ones.
 
-    The device gets none of them until the superstep makes another call, and then all of
-    them; or until the superstep has made all calls up to the read of its count. Then
-    `instead` may run the held calls and later supersteps in another way.
+    At the first other call, the driver gets all held calls in their order. If the
+    superstep makes all expected calls, up to the read of its count, `instead` may run
+    them and later supersteps in another way, such as a loop on the device.
 
     Parameters
     ----------
     expected : tuple
         Operations, the last of which reads a count.
     instead : callable
-        Returns the words that the read delivers, or None if it has run nothing.
+        Runs the held calls, and returns the words for the read; None if it has run
+        nothing.
     """
 
     def __init__(
@@ -296,7 +302,7 @@ class DeferredCalls:
         self.instead = instead
 
     def takes(self, operation: tuple[Any, ...]) -> bool:
-        """Whether an operation is the next expected one; advances to the next."""
+        """Return whether an operation is the next expected one, and advance."""
         count, self._count = self._count, self._count + 1
         expected = self._expected
         return count < len(expected) and bool(expected[count] == operation)

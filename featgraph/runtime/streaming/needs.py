@@ -1,7 +1,8 @@
-"""Memory that a kernel needs on a GPU, and the part of it that may be streamed.
+"""Bytes that a kernel needs on a GPU, and division of the rest into buffers.
 
-The first part of the file divides the memory that remains into buffers for slices of
-edges; `needs_of` counts the bytes of a kernel's arrays.
+`needs_of` counts the bytes of a kernel's arrays, by use: those that stay on the GPU,
+and arrays of edges, which may be streamed. `buffers_in` divides the memory that remains
+into buffers for slices of edges. `explain_limit` describes both.
 """
 
 from __future__ import annotations
@@ -36,27 +37,28 @@ __all__ = [
 
 #: Alignment of the parts of a buffer, in bytes, as for arrays of the driver.
 ALIGNED = 256
-#: Bytes of a buffer. A copy of the largest takes 5 ms at 55 GB/s, some hundred times as
-#: long as the launch of its sweep; a smaller one is not worth a launch. Both are
-#: assumed, not measured.
+#: Least and most bytes of a buffer. A copy of the largest takes 5 ms at 55 GB/s, some
+#: hundred times as long as the launch of its sweep; a slice smaller than the least is
+#: not worth a launch. Both are assumed, not measured.
 LEAST_BUFFER, MOST_BUFFER = 1 << 20, 1 << 28
 #: Most buffers.
 MOST_BUFFERS = 256
-#: Buffers through which slices pass; others keep the slice that came first.
+#: Number of buffers that are filled again and again, in turns; each other buffer keeps
+#: the first slice that it receives.
 MOVING = 2
-#: Buffers leave one part in this many of the remaining memory for later States.
+#: One part in this many of the remaining memory is left for later States.
 _LEFT = 16
 
 
 def least_room() -> int:
-    """Return the fewest bytes of all buffers together."""
+    """Return the least number of bytes that all buffers take together."""
     return (MOVING + 1) * LEAST_BUFFER
 
 
 def buffers_in(room: int) -> tuple[int, int]:
-    """Return the bytes of each buffer, and the number of buffers, in some memory.
+    """Return the bytes of a buffer, and the number of buffers, in `room` bytes.
 
-    There is room for one more buffer: for lists of the vertices of a slice.
+    The memory of one more buffer is left for the list of the vertices of a slice.
     """
     left = max(room - room // _LEFT, min(room, least_room()))
     size = rounded(max(min(MOST_BUFFER, left // (MOVING + 1)), LEAST_BUFFER))
@@ -76,11 +78,11 @@ def shown(size: int) -> str:
     return f"{size} bytes"
 
 
-#: Vertex sets of a superstep that exist at a time.
+#: Number of vertex sets that are assumed to exist at a time.
 _SETS = 16
-#: Arrays of edges beside those of rows, by their names in generated code.
+#: Names, in generated code, of arrays of edges that are not arrays of rows.
 _OF_EDGES = frozenset({"edge_twin", "edge_is_twin"})
-#: Last words of the names of arrays of edges by degree order.
+#: Ends of the names of edge arrays of the oriented graph.
 _ORIENTED = ("_orders", "_edges", "_positions")
 
 
@@ -91,9 +93,10 @@ class Needs:
     Attributes
     ----------
     stays : dict of str to int
-        Values of vertices, offsets of rows, sets: always on the GPU.
+        Use -> bytes of arrays that are always on the GPU: values of vertices, offsets
+        of rows, sets.
     edges : dict of str to int
-        Arrays of edges: those of the graph, and properties.
+        Use -> bytes of arrays of edges: those of the graph, and properties.
     """
 
     stays: dict[str, int]
@@ -155,11 +158,12 @@ def needs_of(
 
 
 def use_of(name: str) -> str:
-    """Return the use that memory of a field of `d` counts for."""
+    """Return the use of the memory of a field of `d`."""
     return f"d.{name}"
 
 
 def _bytes(count: int, item_shape: tuple[int, ...], dtype: str) -> int:
+    """Return the bytes of `count` entries of a property, with padding."""
     shape = stored_shape((count, *item_shape), dtype)
     return math.prod(shape) * np.dtype(dtype).itemsize
 
@@ -167,7 +171,7 @@ def _bytes(count: int, item_shape: tuple[int, ...], dtype: str) -> int:
 def _add_graph_array(
     name: str, stays: dict[str, int], streams: dict[str, int], graph: Any
 ) -> None:
-    """Add an array of the graph to the needs."""
+    """Add an array of edges or of offsets to the needs; others are not counted."""
     edges = graph.edge_count
     offset = np.dtype(offset_dtype(edges)).itemsize
     if is_of_edges(name):
@@ -179,14 +183,14 @@ def _add_graph_array(
 
 
 def shared_use(values: Reordered) -> str:
-    """Return the use of an array that the graph shares between all States."""
+    """Return the use of an array of edge values that all States share."""
     return f"shared {id(values.array)}"
 
 
 def explain_limit(
     source: KernelSource, types: Mapping[str, PropertyType], graph: Any, limit: int
 ) -> str:
-    """Describe the places of a kernel's arrays under a memory limit."""
+    """Describe in text which arrays of a kernel a memory limit leaves on the GPU."""
     needs = needs_of(source, types, graph)
     stays, edges = sum(needs.stays.values()), sum(needs.edges.values())
     lines = [

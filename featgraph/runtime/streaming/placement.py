@@ -1,9 +1,13 @@
 """Placement of the arrays of a graph and its States: on the GPU, or in host memory.
 
-Values of vertices and offsets of rows stay on the GPU. Arrays of edges stay there, too,
-while everything fits the memory limit. From then on new arrays of edges are page-locked
-host memory, which kernels read and write in place, and slices of which are copied to
-buffers (`ring`).
+Values of vertices and offsets of rows are always on the GPU. Arrays of edges are there,
+too, as long as all arrays fit the memory limit. Otherwise they move to page-locked host
+memory: kernels read and write it in place, or sweep slices that are copied to buffers
+(`ring`, `slices`).
+
+A `Placement` belongs to one graph. It accounts for the bytes of the graph and its
+States by *use* (a name such as ``d.weight``) before they are allocated: begin with
+`Placement.reserve`.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ _all: weakref.WeakSet[Placement] = weakref.WeakSet()
 
 
 class Placement:
-    """The places of the arrays of one graph, and of arrays of edges of its States.
+    """Decides where arrays of one graph, and edge values of its States, are placed.
 
     Parameters
     ----------
@@ -51,7 +55,7 @@ class Placement:
     device : Device
         A GPU.
     limit : int
-        Most bytes of the GPU that all graphs and States may take.
+        Most bytes on the GPU of all graphs and States of the process together.
 
     Attributes
     ----------
@@ -63,13 +67,13 @@ class Placement:
         self._arrays = weakref.ref(arrays)
         self.device, self.limit = device, limit
         self.is_streamed = False
-        #: Owner of a State's values -> use -> bytes on the GPU.
+        #: `Places` of a State -> use -> bytes on the GPU.
         self._holders: weakref.WeakKeyDictionary[Any, dict[str, int]] = (
             weakref.WeakKeyDictionary()
         )
         #: Use -> bytes on the GPU of arrays of the graph.
         self._of_graph: dict[str, int] = {}
-        #: Uses in both that are arrays of edges.
+        #: Uses, in either, that are arrays of edges.
         self._in_edges: set[str] = set()
         self._ring: Ring | None = None
         self._ring_bytes = 0
@@ -84,17 +88,19 @@ class Placement:
         return self._ring_bytes + sum(sum(each.values()) for each in held)
 
     def _room(self) -> int:
+        """Return the number of bytes that the limit leaves."""
         return self.limit - sum(placement.taken for placement in list(_all))
 
     def reserve(self, holder: Any, needs: Needs) -> bool:
-        """Count the memory that a kernel needs for a State; False if it cannot fit.
+        """Reserve the memory that a kernel needs for a State; False if it cannot fit.
 
-        If its edges do not fit, new ones are streamed. Nothing is allocated yet.
+        If the arrays of edges do not fit, all of the graph and its States move to host
+        memory. No array is allocated on the GPU here.
 
         Parameters
         ----------
-        holder : object
-            Owner of the State's values; they count while it lives.
+        holder : Places
+            The owner of the State's values, which count while it lives.
         needs : Needs
         """
         own, of_graph = self._holders.setdefault(holder, {}), self._of_graph
@@ -105,7 +111,7 @@ class Placement:
                 self._stream()
         if self.is_streamed:
             edges = {}
-            # A slice has offsets of rows of its own.
+            # Sweeps of slices need offsets within a slice: see `CutRows.rebased`.
             size = 4 * (self._graph.vertex_count + 1)
             rows = {f"{n} of slices": size for n in stays | of_graph if _is_offsets(n)}
             stays |= _missing(rows, of_graph)
@@ -121,7 +127,7 @@ class Placement:
     def _stream(self) -> None:
         """Move all arrays of edges to host memory, and place new ones there.
 
-        Entries that are bound to arrays on the GPU are bound again.
+        Kernel entries that are bound to the arrays on the GPU are dropped.
         """
         self.is_streamed = True
         arrays = self._arrays()
@@ -150,17 +156,18 @@ class Placement:
         )
 
     def _lacks(self, *sizes: dict[str, int] | int) -> bool:
+        """Whether the limit leaves less memory than all of these sizes together."""
         wanted = sum(s if isinstance(s, int) else sum(s.values()) for s in sizes)
         return wanted > self._room()
 
     def _make_room(self) -> None:
-        """Release all buffers, and all memory without a reference."""
+        """Release the buffers of all graphs, and States that are garbage."""
         for placement in list(_all):
             placement.release_buffers()
         gc.collect()
 
     def forget_graph(self) -> None:
-        """Release what was derived from the arrays of the graph, which has new ones."""
+        """Release buffers and accounts of the graph, whose arrays have changed."""
         self.release_buffers()
         self._of_graph.clear()
 
@@ -171,7 +178,7 @@ class Placement:
             self._ring, self._ring_bytes = None, 0
 
     def _fits(self, counted: dict[str, int], name: str, size: int) -> bool:
-        """Whether an array of edges is placed on the GPU, where it is counted."""
+        """Whether an array of edges is placed on the GPU; if so, count its bytes."""
         if self.is_streamed:
             return False
         if name not in counted:
@@ -187,14 +194,18 @@ class Placement:
     def _graph(self) -> Graph:
         arrays = self._arrays()
         if arrays is None:
-            raise ReferenceError("the arrays of the graph are gone")
+            raise ReferenceError("the arrays of the graph have been deleted")
         return arrays.graph  # type: ignore[no-any-return]
 
     def graph_array(self, name: str) -> Array:
-        """Return an array of the graph by its name in generated code."""
+        """Return a new array of the graph, on the GPU or page-locked.
+
+        `name` is its name in generated code.
+        """
         graph = self._graph
         if not is_of_edges(name):
-            # Offsets that only the search for due vertices reads may be on the host.
+            # Offsets that were not reserved are read by the search for due vertices
+            # only, which may read host memory.
             is_counted = name in self._of_graph or not _is_offsets(name)
             size = 8 * (graph.vertex_count + 1)
             if self.is_streamed and not is_counted and 4 * size > self._room():
@@ -213,7 +224,10 @@ class Placement:
     def upload(
         self, holder: Any, name: str, values: Values, memory: Array | None = None
     ) -> Array:
-        """Return an array with values of edges; `memory` may be reused for it."""
+        """Return an array with values of edges, on the GPU or page-locked.
+
+        `memory` is reused if it is on the GPU and fits. `name` is the use of the array.
+        """
         shape, dtype = tuple(values.shape), values.dtype
         stored = stored_shape(shape, dtype)
         size = math.prod(stored) * dtype.itemsize
@@ -230,7 +244,7 @@ class Placement:
     def empty(
         self, holder: Any, name: str, shape: tuple[int, ...], dtype: str
     ) -> Array:
-        """Return an array for values of edges; zeros if it is in host memory."""
+        """Return an array for values of edges: on the GPU, or page-locked zeros."""
         stored = stored_shape(shape, dtype)
         size = math.prod(stored) * np.dtype(dtype).itemsize
         if self._fits(self._counted(holder, name), name, size):
@@ -238,6 +252,7 @@ class Placement:
         return self._pin(np.zeros(stored, dtype))
 
     def _counted(self, holder: Any, name: str) -> dict[str, int]:
+        """Return the account, by use, in which an array of edges counts."""
         if _is_of_graph(name):
             return self._of_graph
         return self._holders.setdefault(holder, {})
@@ -249,12 +264,16 @@ class Placement:
         return self._pin(self.device.download(array))
 
     def _pin(self, values: npt.NDArray[Any]) -> Array:
+        """Return a page-locked copy of host values, as an array for kernels."""
         made = PinnedArray(tuple(values.shape), values.dtype)
         made.put(values)
         return made.whole()
 
     def held(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any] | None:
-        """Return values of edges that are in host memory; None for those on the GPU."""
+        """Return a host view of edge values in host memory; None for those on the GPU.
+
+        Waits for the device.
+        """
         pinned = pinned_of(array)
         if pinned is None:
             return None
@@ -263,7 +282,7 @@ class Placement:
         return host if pinned.shape == shape else host[:, : shape[1]]
 
     def touched(self, array: Array) -> None:
-        """Count a write to values of edges by the caller."""
+        """Advance the version of values of edges that the caller has written."""
         pinned = pinned_of(array)
         if pinned is not None:
             pinned.version += 1
@@ -325,10 +344,12 @@ def _is_of_graph(name: str) -> bool:
 
 
 def _is_offsets(name: str) -> bool:
+    """Whether an array has the offsets of rows."""
     return name.endswith("_offsets")
 
 
 def _on_host(values: Values) -> npt.NDArray[Any]:
+    """Return values of any kind as a host array."""
     if isinstance(values, Filled):
         made = np.full(values.shape, values.value)
         if values.apart is not None:

@@ -1,7 +1,8 @@
 """Page-locked arrays of edges, and the GPU buffers that receive slices of them.
 
-Copies to one buffer overlap the sweeps of others. Kernels can also read and write the
-page-locked arrays in place.
+A `PinnedArray` is host memory that kernels can also read and write in place. A `Ring`
+has several `Buffer` on the GPU, and a stream that fills them: the copy to one buffer
+overlaps the sweeps of others. CUDA events order copies and sweeps.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def array_at(
 
 
 def pinned_of(array: Array) -> PinnedArray | None:
-    """Return the page-locked memory of an array; None for an array on the GPU."""
+    """Return the `PinnedArray` of an array for kernels; None if it is on the GPU."""
     return getattr(array, "pinned", None)
 
 
@@ -58,12 +59,12 @@ class PinnedArray:
     address : int
         Address of its memory, for the host and the GPU.
     version : int
-        Number of times that kernels may have written it.
+        Number of possible writes so far: slices in buffers have the version copied.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
-        #: Bytes of a row. Memory has one row more, which lanes without an edge read.
+        #: Bytes of a row. The memory has one more row, for lanes without an edge.
         self.row_bytes = self.dtype.itemsize * math.prod(shape[1:])
         self.byte_count = self.row_bytes * shape[0]
         whole = self.byte_count + max(self.row_bytes, 1)
@@ -83,13 +84,13 @@ class PinnedArray:
         self._rows: dict[tuple[int, int], Array] = {}
 
     def whole(self) -> Array:
-        """Return the array for kernels; `pinned_of` leads back to this object."""
+        """Return the array for kernels; `pinned_of` returns this object for it."""
         made = array_at(self.address, self.shape, self.dtype, self._memory)
         made.pinned = self
         return made
 
     def rows(self, begin: int, end: int) -> Array:
-        """Return some rows for kernels; at least one row, even of an empty range."""
+        """Return an array of rows `begin` to `end` for kernels, of at least one row."""
         found = self._rows.get((begin, end))
         if found is None:
             shape = (max(end - begin, 1), *self.shape[1:])
@@ -100,7 +101,7 @@ class PinnedArray:
 
     @property
     def host(self) -> npt.NDArray[Any]:
-        """The array for the host."""
+        """A NumPy view of the memory."""
         raw: Any = (ctypes.c_uint8 * self.byte_count).from_address(self.address)
         raw.owner = self._memory
         return np.ndarray(self.shape, self.dtype, raw)
@@ -112,31 +113,35 @@ class PinnedArray:
 
 
 class Buffer:
-    """A buffer on the GPU, and the slice in it.
+    """A buffer on the GPU, and the identity of the slice that it contains.
 
     Attributes
     ----------
     number : int
-        Its index in the ring.
+        Index of the buffer in the ring.
     content : tuple
-        Identity of the slice in it; empty if there is none.
+        Identity of the slice in it, see `is_current`; empty if there is none.
+    is_swept_once : bool
+        Whether a slice in it has been swept, so that the event `swept` is recorded.
+    is_awaited : bool
+        Whether the next sweep has to wait for the event `filled`.
     """
 
     def __init__(self, number: int, memory: Array, driver: Any) -> None:
         self.number, self._memory = number, memory
         self._address = address_of(memory)
         self.content: tuple[Any, ...] = ()
-        #: Events after the copies into it, and after the last sweep of its content.
+        #: Events after the copies into the buffer, and after the last sweep of it.
         self.filled, self.swept = driver.make_event(), driver.make_event()
         self.is_swept_once = self.is_awaited = False
         self._parts: dict[Any, Array] = {}
 
     def place(self, at: int) -> int:
-        """Return the address of a byte of the buffer."""
+        """Return the address of byte `at` of the buffer."""
         return self._address + at
 
     def part(self, at: int, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return an array that begins at a byte of the buffer."""
+        """Return an array that begins at byte `at` of the buffer."""
         key = at, shape, dtype.str
         found = self._parts.get(key)
         if found is None:
@@ -146,7 +151,7 @@ class Buffer:
 
 
 class Ring:
-    """The buffers, the stream that fills them, and events between copies and sweeps.
+    """The buffers of a graph, and the stream that fills them.
 
     A copy waits for the last sweep of the slice that it overwrites, and a sweep waits
     for its copies. The host never waits.
@@ -155,8 +160,9 @@ class Ring:
     ----------
     driver : TracedDriver
     memories : sequence of arrays
-        Memory of equal size for each buffer, at least two. Slices pass through two of
-        the buffers; each other one keeps the slice that comes to it first.
+        Memory of each buffer, of equal size; at least two. The first two buffers are
+        filled in turns; each other one keeps the slice that it receives first, as long
+        as the arrays on the host are unchanged.
 
     Attributes
     ----------
@@ -174,14 +180,17 @@ class Ring:
         self._began = streams.make_event()
         self.size = int(memories[0].size)
         self.copied = 0
-        #: Arrays and cuts of rows that live as long as these buffers, by name.
+        #: Arrays and `CutRows` that live as long as these buffers, by name.
         self.kept: dict[Any, Any] = {}
-        #: Index of the moving buffer that is filled next.
+        #: Index, 0 or 1, of the buffer that is filled next in turn.
         self._next = 0
         self.begin(waits=True)  # the memory was allocated in the default stream's order
 
     def lay_out(self, row_bytes: Sequence[int]) -> tuple[int, list[int]]:
-        """Return the number of rows that fit a buffer, and the offset of each array."""
+        """Return how many edges fit a buffer, and the offset of each array in bytes.
+
+        `row_bytes` are the bytes per edge of each array.
+        """
         room = self.size - needs.ALIGNED * len(row_bytes)
         capacity = max(room // max(sum(row_bytes), 1), 1)
         places, at = [], 0
@@ -256,7 +265,10 @@ class Ring:
             buffer.content, buffer.is_awaited = (), False
 
     def _choose(self, busy: Collection[Buffer]) -> Buffer | None:
-        """Return the buffer for another slice: one that keeps it, or the next one."""
+        """Return a free buffer for another slice; None if all are busy.
+
+        Buffers that will keep the slice come first, then those filled in turns.
+        """
         for buffer in self._buffers[needs.MOVING :]:
             if buffer not in busy and not is_current(buffer.content):
                 return buffer
@@ -272,7 +284,11 @@ class Ring:
 
 
 def is_current(content: tuple[Any, ...]) -> bool:
-    """Whether the content of a buffer equals the arrays on the host."""
+    """Whether the slice in a buffer equals the arrays on the host.
+
+    `content` has a key of the slice, weak references to the arrays that it was copied
+    from, and their versions at that time.
+    """
     if not content:
         return False
     _, sources, versions = content

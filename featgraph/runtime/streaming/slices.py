@@ -1,11 +1,13 @@
-"""Sweeps of edges that are not on the GPU, a slice of their rows at a time.
+"""Sweeps of edges that are in host memory, a slice of their rows at a time.
 
-The kernels are those of a graph that fits. Each slice looks to them like a graph of all
-vertices, of which only the slice's vertices have edges, numbered from 0 on. They get
-the due vertices of the slice.
+A `Slice` is a range of vertices with their rows. Kernels are the same as for a graph
+that fits the GPU: to them, a slice is a graph of all vertices in which only the slice's
+vertices have edges, numbered from 0 on. The due set is cut to the slice.
 
-`CutRows` cuts rows into slices that fit a buffer, `_Slices` runs one sweep over them,
-and `SlicedSweeps` decides for each phase whether to sweep slices.
+`CutRows` cuts rows into slices that fit a buffer. `SlicedSweeps` decides for each phase
+whether to sweep slices, and which of them to copy or to read in place. `_Slices` runs
+one sweep: the copies of later slices overlap the sweep of a slice. Begin with
+`SlicedSweeps.over`.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ from featgraph.runtime.streaming.ring import (
 
 __all__ = ["SlicedSweeps"]
 
-#: Slices are cut between words of sets: the part of a set in a slice is a word range.
+#: Vertices of a word of a set. Slices are cut between words, so that the part of a set
+#: in a slice is a range of words.
 WORD = 32
 
 
@@ -55,13 +58,14 @@ class Slice:
     Attributes
     ----------
     number : int
-        Its index.
+        Index of the slice.
     first, last : int
-        Its range of vertices, `last` excluded.
+        Range of its vertices, `last` excluded.
     begin, end : int
-        Its range of edges, by their positions in the rows, `end` excluded.
+        Range of its edges, by their positions in the rows, `end` excluded.
     fits : bool
-        Whether it fits a buffer; the rows of 32 vertices may be too long.
+        Whether its edges fit a buffer: a slice has at least 32 vertices, the rows of
+        which may be longer.
     """
 
     number: int
@@ -94,9 +98,9 @@ def cut_rows(
     offsets : ndarray of shape (V + 1,)
         Offset of the row of each vertex.
     capacity : int
-        Edges that fit a buffer.
+        Number of edges that fit a buffer.
     most_rows : int
-        Vertices that fit a list.
+        Number of vertices that fit a list.
     """
     count = offsets.size - 1
     bounds = np.append(np.arange(0, count, WORD), count)
@@ -116,10 +120,11 @@ def cut_rows(
 
 
 Words = Any
+#: Most blocks of the small kernels of this file, which loop over entries.
 _MOST_BLOCKS = 1 << 12
 #: Name of the list of a slice's vertices in `Ring.kept`.
 _LISTED = "listed"
-#: Bytes that a read in place transfers at least for one row, if no neighbor is read.
+#: Least number of bytes that reading one row in place transfers from host memory.
 SECTOR = 64
 
 
@@ -130,9 +135,9 @@ class Sources:
     Attributes
     ----------
     copied : dict of str to PinnedArray
-        Arrays whose slices are copied to a buffer.
+        Arrays in host memory, of which slices are copied to a buffer.
     viewed : dict of str to array
-        Arrays that are read or written in place.
+        Arrays that are read or written in place, on the GPU or in host memory.
     """
 
     copied: dict[str, PinnedArray]
@@ -145,23 +150,24 @@ class Sources:
 
 
 class CutRows:
-    """Rows cut so that each slice of some arrays fits a buffer of a ring.
+    """The rows of a graph, cut into slices of which each fits a buffer of a ring.
 
     Parameters
     ----------
     graph : GraphArrays
         The arrays of the graph.
+    device : CudaDevice
     rows : Rows
-        The names of the rows.
+        The names of the arrays of the rows.
     ring : Ring
     row_bytes : sequence of int
-        Bytes of a row of each array that is copied.
+        Bytes per edge of each array that is copied.
 
     Attributes
     ----------
     slices : list of Slice
     capacity : int
-        Edges that fit a buffer.
+        Number of edges that fit a buffer.
     places : list of int
         Offset of each array in a buffer, in bytes.
     most_rows : int
@@ -179,7 +185,8 @@ class CutRows:
         self.capacity, self.places = ring.lay_out(row_bytes)
         self._offsets = graph[rows.offsets]
         offsets = host_graph_array(graph.graph, rows.offsets)
-        # The list of a slice's vertices fits one buffer (`buffers_in`).
+        # The list of a slice's vertices, in int32, is as large as a buffer, for which
+        # `buffers_in` leaves room.
         self.most_rows = max(ring.size // 4, WORD)
         self.slices = cut_rows(offsets, self.capacity, self.most_rows)
         #: Name of a list of hubs, or of their parts -> the list, on the host.
@@ -189,11 +196,15 @@ class CutRows:
         bounds = [s.words[0] for s in self.slices] + [-(-(offsets.size - 1) // 32)]
         self._bounds = device.upload(np.array(bounds, np.int32))
         self._found = device.empty((2 * len(self.slices),), "int64")
-        #: (slice, buffer or -1) -> the arrays of the graph for that slice there.
+        #: (slice, buffer or -1) -> the arrays of the graph for a slice in that buffer,
+        #: or in place.
         self.arrays: dict[tuple[int, int], SliceArrays] = {}
 
     def due_in(self, words: Words) -> tuple[list[int], list[int]]:
-        """Count the vertices of a set, and their edges, in each slice; wait."""
+        """Return the numbers of a set's vertices and of their edges, by slice.
+
+        Waits for the device.
+        """
         device = self._device
         device.fill(self._found, 0)
         self._launch(count_due, words.size, words, self._offsets, self._bounds,
@@ -208,14 +219,15 @@ class CutRows:
         return [s.last - s.first for s in own], [s.edge_count for s in own]
 
     def is_better_in_place(self, rows: int, edges: int, least: int, item: int) -> bool:
-        """Whether reading rows in place is cheaper than copying `least` edges.
+        """Whether reading `rows` rows in place is cheaper than copying `least` edges.
 
-        Reads in place transfer whole sectors; each byte is taken to cost twice as much.
+        The rows have `edges` edges of `item` bytes each. Reads in place transfer whole
+        sectors, and a byte is assumed to cost twice as much as in a copy.
         """
         return 2 * (rows * SECTOR + edges * item) <= least * item
 
     def part_of(self, words: Words, of: Slice) -> Words:
-        """Return the part of a set that is in a slice."""
+        """Return a new set with the vertices of a set that are in a slice."""
         first, last = of.words
         part = self._device.sets.empty(words.size)
         at = 4 * first
@@ -224,10 +236,11 @@ class CutRows:
         return part
 
     def bind(self, of: Slice, *, everywhere: bool) -> None:
-        """Compute the offsets of rows within a slice.
+        """Compute the offsets of rows within a slice, in `rebased`.
 
-        With `everywhere`, rows outside the slice become empty; otherwise their offsets
-        are undefined.
+        With `everywhere`, rows outside the slice become empty. Otherwise their offsets
+        are undefined, which is enough for kernels that sweep vertices of the slice
+        only.
         """
         first, last = of.first, of.last
         if everywhere:
@@ -239,7 +252,7 @@ class CutRows:
 
     @property
     def rebased(self) -> Array:
-        """Offsets of rows in the slice of the last `bind`."""
+        """Offsets of rows within the slice of the last `bind`; int32."""
         kept, name = self.ring.kept, f"{self.rows.offsets} of slices"
         if name not in kept:
             # int32: a slice has fewer than 2^31 edges, even if the graph has more.
@@ -248,7 +261,7 @@ class CutRows:
         return kept[name]
 
     def listed(self, of: Slice) -> Array:
-        """Return the list of a slice's vertices, in memory that is reused."""
+        """Return the list of a slice's vertices, in memory that all slices share."""
         count, kept = of.last - of.first, self.ring.kept
         if _LISTED not in kept:
             kept[_LISTED] = self._device.empty((self.most_rows,), "int32")
@@ -258,9 +271,10 @@ class CutRows:
         return array_at(address_of(rows), (count,), np.int32, rows)
 
     def hubs_of(self, of: Slice, name: str) -> Array:
-        """Return the hubs of a slice, or the parts of their rows.
+        """Return the list of hubs in a slice, or of the parts of their rows.
 
-        Indices of joined parts count within this list.
+        Joined parts have the index of their row's first part: it is renumbered to this
+        list.
         """
         kind, whole = name.split(" ")[0], self._hubs.get(name)
         if whole is None:
@@ -285,26 +299,27 @@ class CutRows:
         return self._device.upload(np.ascontiguousarray(whole[first : last + 1]))
 
     def _launch(self, kernel: Any, count: int, *arguments: Any) -> None:
+        """Launch a kernel with a thread for each of `count` entries."""
         blocks = min(block_count(count), _MOST_BLOCKS)
         self._device.launches(kernel, blocks, BLOCK, arguments)
 
 
 class SliceArrays(Mapping[str, Any]):
-    """The arrays of a graph, with those of some rows replaced by a slice of them.
+    """The arrays of a graph, in which a slice replaces the rows that were cut.
 
     Parameters
     ----------
     cut : CutRows
     of : Slice
     arrays : dict of str to array
-        Arrays of edges of the slice.
+        Name -> array of the edges of the slice.
     """
 
     def __init__(self, cut: CutRows, of: Slice, arrays: dict[str, Array]) -> None:
         self._cut, self._of = cut, of
         self._arrays = {**arrays, cut.rows.offsets: cut.rebased}
         self.vertex_count, self.edge_count = cut.graph.vertex_count, of.edge_count
-        #: (kernel, name) -> its entry, bound to these arrays.
+        #: (kernel, name of an entry) -> the entry, bound to these arrays.
         self.entries: dict[Any, BoundEntry] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -314,6 +329,7 @@ class SliceArrays(Mapping[str, Any]):
         return found
 
     def _find(self, name: str) -> Any:
+        """Return an array of the slice, or of the graph if rows are not those cut."""
         cut = self._cut
         own = cut.rows
         if name.split(" ")[0] in {own.hubs, own.hub_parts, own.joined_parts}:
@@ -324,7 +340,7 @@ class SliceArrays(Mapping[str, Any]):
         return cut.graph[name]
 
     def kernel(self, name: str, along: str) -> RowKernel:
-        """Return a kernel over sets, by its name, that sweeps some rows."""
+        """Return a kernel over sets that sweeps rows of the slice."""
         found: RowKernel = self._cut.graph.kernel_over(name, along, self)
         return found
 
@@ -337,10 +353,10 @@ class SliceArrays(Mapping[str, Any]):
 
 @kernel(cache=True)
 def rebase(offsets, rebased, first, count, begin, edges):  # type: ignore[no-untyped-def]
-    """Compute the offsets of `count` rows within a slice, from `first` on.
+    """Compute the offsets of `count` rows, from `first` on, within a slice.
 
-    Rows outside the slice become empty. The slice has `edges` edges, the first of which
-    is edge `begin` of the rows.
+    Rows outside the slice become empty. The slice has `edges` edges from position
+    `begin` of all rows on.
     """
     for entry in range(cuda.grid(1), count, cuda.gridsize(1)):
         v = first + entry
@@ -356,10 +372,10 @@ def number_rows(rows, first, count):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def count_due(words, offsets, bounds, found):  # type: ignore[no-untyped-def]
-    """Count the vertices of a set, and their edges, in each slice.
+    """Count the vertices of a set, and their edges, by slice.
 
-    Slice s has the words from ``bounds[s]`` on. Its numbers are ``found[2 * s]`` and
-    ``found[2 * s + 1]``.
+    Slice s has the words from ``bounds[s]`` on. Its counts of vertices and of edges are
+    added to ``found[2 * s]`` and ``found[2 * s + 1]``.
     """
     for word in range(cuda.grid(1), words.size, cuda.gridsize(1)):
         bits = words[word]
@@ -383,18 +399,19 @@ def count_due(words, offsets, bounds, found):  # type: ignore[no-untyped-def]
 
 Array = Any
 Given = dict[str, Any]
+#: Function that returns the entries for a slice, and their arguments.
 SliceRun = tuple[Callable[[str], list[BoundEntry]], Given]
 
 
 class SlicedSweeps:
-    """Runs the phases of one kernel on one State slice by slice, where necessary.
+    """Runs phases of one kernel on one State slice by slice, if edges are on the host.
 
     Parameters
     ----------
     bound : BoundState
     device : CudaDevice
-    buffers : object
-        ``ring()`` returns the buffers, and ``forget()`` marks them as empty.
+    buffers : Placement
+        Its ``ring()`` returns the buffers, and ``forget()`` marks them as empty.
     """
 
     def __init__(self, bound: Any, device: Any, buffers: Any) -> None:
@@ -412,9 +429,10 @@ class SlicedSweeps:
         self._has_twins = any(f.name == "edge_is_twin" for f in fields)
 
     def note_written(self) -> None:
-        """Count the writes of a phase to arrays of edges, whose copies become outdated.
+        """Advance the versions of edge arrays that a phase has written in host memory.
 
-        A recording could not count them, so the superstep is not recorded.
+        Slices of them in buffers are outdated. A recording could not advance versions,
+        so that the superstep is not recorded.
         """
         buffers = self._bound.buffers
         for field in self._of_edges:
@@ -426,13 +444,16 @@ class SlicedSweeps:
                         self._device.driver.note(*OPAQUE)
 
     def fail(self) -> None:
-        """Forget the content of all buffers after a failed sweep."""
+        """Mark all buffers as empty after a failed sweep."""
         self._buffers.forget()
 
     def over(
         self, own: Any, given: Given, frontier_form: str
     ) -> Iterator[SliceRun] | None:
-        """Generate the launches of a phase, one per slice; None if it runs unsliced.
+        """Generate the launches of a phase, one per slice; None for one whole launch.
+
+        That is the case if all arrays are on the GPU, or if so few rows are due that
+        reading them in place is cheaper than any copy.
 
         Parameters
         ----------
@@ -443,8 +464,8 @@ class SlicedSweeps:
             The frontier form of the kernel for an unsliced sweep.
         """
         sources = self._sources(own, given)
-        # Sums depend on which vertices share a warp. With windows, another form than
-        # "plain" would group them in another way than an unsliced sweep does.
+        # The bits of sums depend on which vertices share a warp. With windows, slices
+        # have the groups of the "plain" form only.
         if sources is None or (frontier_form != "plain" and _has_windows(own)):
             return None
         self._device.driver.note(*OPAQUE)
@@ -469,7 +490,7 @@ class SlicedSweeps:
     # -- arrays that a phase sweeps
 
     def _swept(self, own: Any, given: Given) -> Any:
-        """Return the set of vertices whose rows are swept; None for all."""
+        """Return the set of vertices the rows of which are swept; None for all."""
         phase = own.phase
         if phase.kind.pulls:
             return given["swept" if phase.kind.pulls_edges else "due"]
@@ -478,10 +499,10 @@ class SlicedSweeps:
         return given["active_sources"] if own.takes_active else None
 
     def _sources(self, own: Any, given: Given) -> Sources | None:
-        """Return the arrays of edges that a phase reads; None if none is copied.
+        """Return the arrays of edges that a phase reads; None if it is not sliced.
 
-        None, too, if the kernel needs edge ids of the whole graph: the reverse of an
-        edge may be in another slice.
+        It is not if none of these arrays is in host memory, and for kernels that need
+        edge ids of the whole graph: the reverse of an edge may be in another slice.
         """
         phase, rows, names = own.phase, own.phase.rows, own.graph_arrays
         is_plain = phase.kind.reports_due and rows.ends in names
@@ -508,7 +529,7 @@ class SlicedSweeps:
     def _touched(
         self, own: Any, given: Given
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the properties of edges that a phase only reads, and all others."""
+        """Return the edge arrays that a phase only reads, and those that it writes."""
         phase, d = own.phase, given["d"]
         names = {*phase.of_edges, *phase.restores, *phase.copies, *phase.commits}
         names |= {*phase.writes_next, *(name for name, _ in phase.touches_next)}
@@ -525,7 +546,7 @@ class SlicedSweeps:
         return read, others
 
     def _cut(self, own: Any, sources: Sources) -> CutRows:
-        """Return the slices of the arrays that a phase reads."""
+        """Return the rows of a phase, cut for the arrays that it reads; cached."""
         ring: Ring = self._buffers.ring()
         rows = own.phase.rows
         row_bytes = [array.row_bytes for array in sources.copied.values()]
@@ -560,11 +581,15 @@ class _Slices:
         self._has_windows = _has_windows(own)
         can_be_listed = own.can_be_listed and not self._has_windows
         self._form = "listed" if can_be_listed else "plain"
-        #: Byte of a buffer where each array begins.
+        #: Name of a copied array -> its offset in a buffer, in bytes.
         self._places = dict(zip(sources.copied, cut.places, strict=True))
 
     def run(self, due: Sequence[Slice], in_place: Set[int]) -> Iterator[SliceRun]:
-        """Generate the launch of each slice; the copies of later slices overlap it."""
+        """Generate the launches of the due slices.
+
+        The copies of later slices overlap them. `in_place` has the numbers of slices
+        that are read in place.
+        """
         ring = self._cut.ring
         ring.begin(waits=any(self._versions))
         there = {s.number: ring.find(self._content(s)) for s in due}
@@ -582,6 +607,7 @@ class _Slices:
                 ring.note_swept(buffer)
 
     def _content(self, of: Slice) -> tuple[Any, ...]:
+        """Return the identity of a slice in a buffer: see `ring.is_current`."""
         return (self._cut, of.number, *self._places), self._refs, self._versions
 
     def _fill_ahead(
@@ -590,7 +616,7 @@ class _Slices:
         there: dict[int, Buffer | None],
         in_place: Set[int],
     ) -> None:
-        """Start the copies of the remaining slices while buffers are free."""
+        """Start the copies of remaining slices, as long as a buffer is free."""
         busy = [b for s in left if (b := there[s.number]) is not None]
         copies = [(at, self._sources.copied[name]) for name, at in self._places.items()]
         for of in left:
@@ -604,7 +630,7 @@ class _Slices:
             busy.append(made)
 
     def _run_of(self, of: Slice, buffer: Buffer | None) -> SliceRun:
-        """Return the entries that run one slice, and their arguments."""
+        """Return the entries that sweep a slice, as a function, and their arguments."""
         cut, phase = self._cut, self._own.phase
         arrays = self._arrays(of, buffer)
         cut.bind(of, everywhere=self._form == "plain" and not self._has_windows)
@@ -645,7 +671,7 @@ class _Slices:
     def _bound_on(
         self, of: Slice, buffer: Buffer | None, arrays: dict[str, Array]
     ) -> SliceArrays:
-        """Return the arrays of the graph for one slice in one buffer."""
+        """Return the arrays of the graph for a slice, in a buffer or in place."""
         names = self._own.graph_arrays
         key = of.number, -1 if buffer is None else buffer.number
         known = self._cut.arrays.get(key)
@@ -656,14 +682,14 @@ class _Slices:
 
 
 def _has_windows(own: Any) -> bool:
-    """Whether a phase sweeps windows of the rows whose edges are sliced."""
+    """Whether a phase sweeps windows of the rows that are cut into slices."""
     windows = own.phase.rows.windows
     found = map(windows_of, own.graph_arrays)
     return any(one is not None and one[0].windows == windows for one in found)
 
 
 def rows_of(array: Array, begin: int, end: int) -> Array:
-    """Return a view of some rows of an array on the GPU, fewer at its end."""
+    """Return a view of rows `begin` to `end` of an array on the GPU, up to its end."""
     end = min(end, array.shape[0])
     item = array.dtype.itemsize * math.prod(array.shape[1:])
     place = address_of(array) + begin * item

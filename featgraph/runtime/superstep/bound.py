@@ -1,4 +1,10 @@
-"""A kernel bound to a State on a device, and its phases bound to the graph there."""
+"""A kernel bound to a State on a device, and its phases bound to arrays of the graph.
+
+Binding looks up all arguments that do not change between supersteps. `BoundState` has
+the buffers of the State and the memory of reduces, `BoundPhase` the entries of one
+phase with the arrays of the graph in place, `ChangedEdges` the edges that a phase has
+to sweep again. `explained` and `raise_fault` make errors of failed launches.
+"""
 
 from __future__ import annotations
 
@@ -28,39 +34,39 @@ from featgraph.runtime.superstep.frontier import Due, Frontier, Restriction
 __all__ = ["BoundPhase", "BoundState", "ChangedEdges", "explained", "raise_fault"]
 
 Words = Any
-#: Working memory: the set of changed edges; the list of edges that passed, and its
-#: length (CUDA).
+#: Names of working memory and of kernel arguments: the set of changed edges; on a GPU,
+#: the list of edges that passed, and its length.
 SET, LIST, NUMBER = "changed_edges", "passed_edges", "passed_count"
 
 
 class ChangedEdges:
-    """The set of a kernel's edges of which something has changed (0069).
+    """The set of edges that have an entry that changed since the last superstep (0069).
 
-    Kernels of a superstep keep it up to date. If anything else may have written to the
-    State since their last superstep, all edges count as changed.
+    The kernels of each superstep update the set. If the State was written in any other
+    way since their last superstep, all edges count as changed.
 
     Parameters
     ----------
     device : Device
     full : words
-        The set of all edges.
+        The set of all edges; on several ranks, of the edges that this one owns.
     lists : bool
-        Whether kernels list the edges that passed, too.
+        Whether kernels also list the edges that passed.
 
     Attributes
     ----------
     given : dict of str to array
-        Arguments of the phases of a superstep, once it has begun.
+        Arguments of the phases of the current superstep, from `begin` on.
     """
 
     def __init__(self, device: Device, full: Words, lists: bool) -> None:
         self._device, self._full, self._lists = device, full, lists
         self.given: dict[str, Any] = {}
-        #: Version and superstep of the State at which the set was right.
+        #: Version and superstep of the State for which the set holds.
         self._right_at: tuple[Any, int] | None = None
 
     def begin(self, buffers: Buffers, edge_count: int) -> None:
-        """Prepare the set for a superstep."""
+        """Prepare the set, and the arguments in `given`, for a superstep."""
         words = buffers.temporary(SET, "uint32", tuple(self._full.shape))
         is_right = self._right_at == _content_version(buffers.state)
         if words is not self.given.get(SET) or not is_right:
@@ -75,25 +81,27 @@ class ChangedEdges:
             self.given |= {LIST: buffers.temporary(LIST, "int32", room), NUMBER: count}
 
     def forget(self) -> None:
-        """Drop all references to a deleted State; another one follows."""
+        """Drop the memory of a deleted State, so that another State can be bound."""
         self._right_at, self.given = None, {}
 
     def go_on(self, state: State) -> None:
-        """Keep the set after supersteps that ran on the device without the host."""
+        """Keep the set after supersteps that ran in a loop on the device."""
         if self._right_at is not None:
             self._right_at = _content_version(state)
 
 
 def _content_version(state: State) -> tuple[Any, int]:
+    """Return a key that changes with each write to a State and with each superstep."""
     return state.content_version, state.superstep
 
 
 class BoundState:
     """A State on a device, bound to one kernel.
 
-    Results of reduces have memory from the beginning, so that all supersteps make the
-    same calls. It refers to the State weakly. After the State has been deleted, another
-    State of the same types on the same graph may take its place: see `let_go`.
+    Memory for results of reduces is allocated here, so that all supersteps make the
+    same calls and can be replayed. The reference to the State is weak. After the State
+    has been deleted, another State of the same types on the same graph may take its
+    place: see `let_go`.
 
     Parameters
     ----------
@@ -120,7 +128,7 @@ class BoundState:
     ghosts : Ghosts or None
         Rows of vertices that other ranks own; None without such rows.
     changed : ChangedEdges or None
-        Edges of which something has changed, if phases sweep those only.
+        The edges to sweep again; None if no phase is limited to changed edges.
     sliced : SlicedSweeps or None
         Sliced sweeps of edges in host memory; None if all edges are on the device.
     stamps : Stamps
@@ -128,12 +136,13 @@ class BoundState:
     word_count : int
         Number of words of a set of vertices.
     results : dict of str to (key, key)
-        Result of a reduce -> its memory in `Buffers.temporaries`: in one axis, as
-        kernels of the reduce write it, and in its shape.
+        Result of a reduce -> two keys of `Buffers.temporaries` for the same memory: as
+        one axis, which kernels of the reduce write, and in the shape of the property.
     result_types : dict of str to PropertyType
         Result of a reduce -> its type.
     partials : dict of int to key
-        Index of a reduce -> memory of its partial results.
+        Index of a reduce's phase -> key of its partial results in
+        `Buffers.temporaries`.
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
@@ -178,8 +187,8 @@ class BoundState:
             for name, found in reductions.items()
         }
         self._make_results()
-        #: Whether another State may take the place of this one. Not on ranks, and not
-        #: under a memory limit, where memory is counted by State.
+        #: Whether another State may take the place of this one: not on several ranks,
+        #: and not under a memory limit, where memory is accounted for by State.
         self._may_be_taken_up = (
             state.graph.ranks is None and self.graph.placement is None
         )
@@ -196,7 +205,7 @@ class BoundState:
     def take_up(self, state: State) -> bool:
         """Bind to another State of the same types on the same graph.
 
-        False if arrays of the graph have moved since.
+        Returns False if arrays of the graph have moved: the kernel must be bound anew.
         """
         self._take(state)
         if not self.fits(self.buffers):
@@ -205,15 +214,15 @@ class BoundState:
         return True
 
     def works_on(self, state: State) -> bool:
-        """Bind to a State unless bound to another one; return whether it is bound."""
+        """Bind to a State, if that is not done already; False if it cannot be bound."""
         if self.find_state() is not state and not self.take_up(state):
             return False
         return self.fits(self.arrive())
 
     def let_go(self) -> bool:
-        """Drop all references to a deleted State; False if no other may take its place.
+        """Drop all references to a deleted State; return whether another may follow.
 
-        None may, either, while the State lives: then the foldmap was deleted.
+        False, too, if the State still lives: then only the foldmap was deleted.
         """
         if not self._may_be_taken_up or self.find_state() is not None:
             return False
@@ -224,7 +233,7 @@ class BoundState:
         return True
 
     def _changed_edges(self) -> ChangedEdges | None:
-        """Return the set of changed edges, if a phase keeps one."""
+        """Return the set of changed edges; None if no phase is limited to it."""
         if not any(phase.changed_only for phase in self.plan.phases):
             return None
         full = self.graph.all_of("edge_count").words
@@ -236,16 +245,19 @@ class BoundState:
         """The State."""
         state = self.find_state()
         if state is None:
-            raise ReferenceError("the State is gone")
+            raise ReferenceError("the State has been deleted")
         return state  # type: ignore[no-any-return]
 
     def fits(self, buffers: Buffers) -> bool:
-        """Whether the bound arguments are still those of the graph."""
+        """Whether the bound arrays and counts are still those of the graph."""
         now, then = self.graph.stamps, self.stamps
         return buffers.graph is self.graph and (now is then or now.binds_as(then))
 
     def arrive(self) -> Buffers:
-        """Move the State to the device; return its buffers."""
+        """Make the buffers on this device those of the State, and return them.
+
+        Rows are reallocated if the capacity of the graph has grown.
+        """
         buffers, state = self.buffers, self.find_state()
         if state.residency is not buffers or buffers.room != buffers.graph.room:
             self.buffers = buffers = buffers_of(state, self.device)
@@ -253,11 +265,14 @@ class BoundState:
         return buffers
 
     def bring(self) -> None:
-        """Upload everything that kernels read, ahead of a superstep."""
+        """Upload all values that kernels read, before a superstep."""
         self._data.bring(self.state, self.arrive())
 
     def data(self, frontier: Frontier, fault: Any) -> Any:
-        """Return the namedtuple `d`."""
+        """Return the namedtuple `d`, the argument of kernels with all properties.
+
+        `fault` is the record of a checked kernel, or None.
+        """
         state = self.find_state()
         for name in self._reduced:
             if name not in state._columns:  # a reduce fills it after `d` is made
@@ -270,7 +285,7 @@ class BoundState:
         return tuple.__new__(self.kernel.module.Data, values)
 
     def _key_of_partials(self, number: int) -> tuple[str, str, tuple[int, ...]]:
-        """Return the key of the partial results of a reduce, by its phase."""
+        """Return the key (name, dtype, shape) of partial results, by index of phase."""
         phase = self.plan.phases[number]
         found = self.plan.facts.reductions[phase.into]
         rows = self.device.reduce_rows(self.graph, phase)
@@ -285,29 +300,34 @@ class BoundState:
             if in_shape not in buffers.temporaries:
                 buffers.temporaries[in_shape] = made.reshape(in_shape[-1])
         for number, key in self.partials.items():
-            # Each block writes its row; of a tree, a rank may write only some rows.
+            # Each block writes its row. In a tree, a rank writes the rows of its own
+            # vertices only, so that the others must start as zeros.
             is_whole = not self.plan.phases[number].in_a_tree
             buffers.temporary(*key, is_whole=is_whole)
 
     def place_result(self, name: str, frontier: Frontier) -> None:
-        """Have later phases read a result in the memory that its reduce writes."""
+        """Make the memory that a reduce writes the current buffer of its property."""
         memory = self.buffers.temporaries[self.results[name][1]]
         self.buffers.current[name], frontier.data = memory, None
 
     def renew_reductions(self) -> None:
-        """Register new results of reduces in the same memory with the State."""
+        """Mark the results of reduces in the State as rewritten in place."""
         for name, type_ in self.result_types.items():
             self.state.put_result(name, type_, self.buffers)
 
     def go_on(self) -> None:
-        """Update the State after supersteps that ran on the device without the host."""
+        """Update the State after supersteps that ran in a loop on the device."""
         self.buffers.clock = None
         self.renew_reductions()
         if self.changed is not None:
             self.changed.go_on(self.state)
 
     def edge_state(self, *, is_first: bool) -> Any:
-        """Return the state of each edge: 0 not run, 1 stopped, 2 passed last."""
+        """Return an uint8 array with the state of each edge in this superstep.
+
+        0: no function has run; 1: one returned False; 2: the last one returned True.
+        With `is_first`, the array is set to 0.
+        """
         shape = (max(self.graph.edge_count, 1),)
         flags = self.buffers.temporary(EDGE_STATE, "uint8", shape)
         places = self.buffers.places
@@ -317,7 +337,7 @@ class BoundState:
 
 
 class BoundPhase:
-    """The entries of one phase, in each form that a superstep uses.
+    """The entries of one phase, bound to the graph, by frontier form.
 
     Parameters
     ----------
@@ -328,26 +348,26 @@ class BoundPhase:
     Attributes
     ----------
     name : str
-        Its index, kind and functions, for errors.
+        Index, kind and functions of the phase, for error messages.
     is_last : bool
-        Whether no later phase except reduces reads its sets.
+        Whether only reduces follow, which read no set of the phase.
     is_first_of_edges : bool
         Whether no phase before it runs edge functions.
     reads_results : bool
         Whether it reads results of the kernel's reduces.
     is_whole : bool
-        Whether it always sweeps all due vertices at once.
+        Whether all due vertices are swept by one launch of each entry.
     takes_own : bool
         Whether its kernel takes options of the schedule, or arrays that the schedule
         prepares.
     graph_arrays : frozenset of str
-        Arrays of the graph that its entries take.
+        Names of the arrays of the graph that its entries take.
     widens_active : bool
-        Whether vertices that it commits are active from then on (S8).
+        Whether vertices that it commits count as active in the same superstep (S8).
     has_forms : bool
-        Whether it can run in other forms than "plain".
+        Whether it can run in another frontier form than "plain".
     in_form : dict of str to list of BoundEntry
-        The entries that `entries` has bound.
+        Frontier form -> the entries that `entries` has bound.
     """
 
     def __init__(self, bound: BoundState, number: int) -> None:
@@ -383,7 +403,7 @@ class BoundPhase:
         self._arrays = bound.exchange.rows_for(self.phase, graph)
         self._device = bound.device
         self.in_form: dict[str, list[BoundEntry]] = {}
-        # Persistent kernels have no listed form.
+        # An entry without `covers` is a persistent kernel, which has no listed form.
         covers = any(e.covers for e in kernel.entries if e.phase == number)
         self._can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
         self._can_be_packed = kernel.plan.can_take("packed", self.phase)
@@ -399,12 +419,12 @@ class BoundPhase:
 
     @property
     def arrays(self) -> Mapping[str, Any]:
-        """The arrays of the graph for the phase: the rows of this rank."""
+        """The arrays of the graph that the phase sweeps: the rows of this rank."""
         return self._arrays
 
     @property
     def has_rows_of_others(self) -> bool:
-        """Whether the phase uses other rows than those of the rank's part."""
+        """Whether the phase sweeps rows that are not rows of the rank's own part."""
         return self._arrays is not self._own_arrays
 
     @property
@@ -438,9 +458,10 @@ class BoundPhase:
         return self._device.frontier_form_of(plan, self.phase, graph, count, is_listed)
 
     def find_own(self, bound: BoundState, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return further arguments of its schedule, by their names in the module.
+        """Return the arguments that the phase's schedule adds, by their names.
 
-        Missing arrays are prepared; `given` are options of the call.
+        They are options of the call (`given`), and arrays that are prepared unless the
+        graph has them.
         """
         kinds = self.schedule.integers
         options = {name: given.get(name, kind.default) for name, kind in kinds.items()}
@@ -453,7 +474,7 @@ class BoundPhase:
         return {**options, **found.arrays}
 
     def entries(self, frontier_form: str) -> list[BoundEntry]:
-        """Return the bound entries of a form."""
+        """Return the entries of a frontier form, bound on the first call."""
         found = self.in_form.get(frontier_form)
         if found is None:
             found = [self._bind(*each) for each in self._kernels(frontier_form)]
@@ -461,7 +482,10 @@ class BoundPhase:
         return found
 
     def _kernels(self, frontier_form: str) -> list[tuple[Kernel, Entry]]:
-        """Return the kernels and entries of a form."""
+        """Return the entries of a frontier form, each with its kernel.
+
+        Other forms replace the main entry and keep the ones around it.
+        """
         own = [(self._kernel, e) for e in self._kernel.entries]
         if frontier_form != "plain":
             other = self._kernel.in_form(frontier_form)
@@ -470,10 +494,10 @@ class BoundPhase:
         return [(kernel, e) for kernel, e in own if e.phase == self.number]
 
     def entries_of_slice(self, arrays: Any, frontier_form: str) -> list[BoundEntry]:
-        """Return the entries of a form, bound to the arrays of a slice of rows.
+        """Return the entries of a frontier form, bound to a slice of rows.
 
-        `arrays` has counts of vertices and edges, as a graph has, and caches the
-        entries.
+        `arrays` has arrays and counts of the slice, as if it were a graph, and caches
+        its entries.
         """
         found = []
         for kernel, entry in self._kernels(frontier_form):
@@ -496,7 +520,7 @@ class BoundPhase:
         return entries
 
     def _bind(self, kernel: Kernel, entry: Entry) -> BoundEntry:
-        """Return an entry bound to the rows of the graph, or of the ranks."""
+        """Return an entry bound to the rows that the phase sweeps."""
         if self._arrays is self._own_arrays:
             return self._own_arrays.entry(kernel, entry)
         return BoundEntry(kernel, entry, self._graph, self._arrays)

@@ -42,7 +42,7 @@ __all__ = ["Added", "explain_due", "find_due", "note_call", "warn_of_losses"]
 
 Ids = npt.NDArray[np.int64]
 Words = Any
-#: Direction of a gather -> the ends of an edge at which it runs: 0 source, 1 target.
+#: Edges of a gather -> the ends of an edge at which it runs: 0 source, 1 target.
 _GATHERS_AT = {"in": (1,), "out": (0,), "both": (0, 1)}
 
 
@@ -55,11 +55,13 @@ class Added:
     everything : str
         Reason why all vertices are due; "" if they are not.
     due, active, read : dict of str to list of ndarray
-        Vertices; an id may occur several times. Those of `read` are active because edge
-        functions read something at them: they run where the source is active.
+        Reason -> ids of vertices; an id may occur several times. Vertices of `read`
+        have a changed entry that functions read at neighbors. They become active, with
+        the sources of their in-edges if the plan has edge functions, which run on the
+        out-edges of active vertices.
     beside : dict of str to list of ndarray
-        Direction of a gather -> vertices that gather again from all neighbors, which
-        become active for that.
+        Edges of a gather -> vertices that gather again; all neighbors that they gather
+        from become active.
     """
 
     everything: str = ""
@@ -104,9 +106,10 @@ class Added:
 
 
 def find_due(plan: FoldPlan, state: State, since: Seen) -> Added | None:
-    """Return the vertices that have become due for a plan since a version and puts.
+    """Return the vertices that have become due for a plan since an earlier call.
 
-    None if the log does not reach back so far: then all vertices are due.
+    `since` has the version of the graph and the number of `State.put` at that call.
+    None if the logs do not reach back so far: then all vertices are due.
     """
     added, puts = Added(), state.puts.since(since.puts)
     if puts is None:
@@ -165,7 +168,10 @@ def _add_edges(
 
 
 def _add_readers(added: Added, plan: FoldPlan, name: str, why: str, find: Any) -> None:
-    """Add the vertices at which a value has changed, if functions read it."""
+    """Add the vertices with another value of `name`, if functions of the plan read it.
+
+    `find` returns the vertices; it is called only if needed.
+    """
     for of, reads in (
         (added.due, plan.facts.read_here),
         (added.read, plan.facts.read_elsewhere),
@@ -175,7 +181,10 @@ def _add_readers(added: Added, plan: FoldPlan, name: str, why: str, find: Any) -
 
 
 def _with_other_degree(inserted: Any, deleted: Any, end: int, directed: bool) -> Ids:
-    """Return the vertices whose degree differs; an edge may have replaced another."""
+    """Return the vertices whose degree has changed.
+
+    Vertices that gained as many edges as they lost are left out.
+    """
     ends = (end,) if directed else (0, 1)
     gained, lost = (
         np.concatenate([pairs[e] for e in ends]) for pairs in (inserted, deleted)
@@ -187,7 +196,7 @@ def _with_other_degree(inserted: Any, deleted: Any, end: int, directed: bool) ->
 
 
 def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
-    """Add the vertices that read written entries."""
+    """Add the vertices that read entries which `State.put` has written."""
     facts, directed = plan.facts, state.graph.directed
     if put.ends is not None:  # of edges
         if put.name in facts.read_here | facts.read_elsewhere:
@@ -203,7 +212,10 @@ def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
 
 
 def note_call(plan: FoldPlan, state: State, committed: ActiveSet) -> None:
-    """Log the writes of a call for foldmaps that have left vertices on a State."""
+    """Log the writes of one superstep for foldmaps with pending vertices on a State.
+
+    On ranks, and with edge functions, all vertices become due for those foldmaps.
+    """
     facts, entries = plan.facts, state.left[1]
     if not entries or not facts.writes:
         return
@@ -216,7 +228,10 @@ def note_call(plan: FoldPlan, state: State, committed: ActiveSet) -> None:
 
 
 def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
-    """Warn if extremes continue from values along edges that were deleted."""
+    """Warn if min or max aggregates continue from values along deleted edges.
+
+    An extreme only improves, so that such a value would never be replaced.
+    """
     extremes = [g for g in plan.facts.gathers if g.combine.rules.order]
     if not extremes or state.trimmed >= state.follow().version:
         return

@@ -2,8 +2,9 @@
 
 A gather that combines over edges from active vertices only can read the in-edges of due
 vertices, or follow the out-edges of active ones. The result is the same, bit for bit,
-if the combine does not round. The shorter way changes from superstep to superstep, so
-that the edges of both are counted.
+if the combine does not round. The direction with fewer edges changes from superstep to
+superstep, as in direction-optimizing BFS, so that `is_push_shorter` compares the two.
+`loops.foldmap_run` calls it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _EDGES_A_PUSH = 8
 #: the device (0039) go on. With a choice in each of 530 supersteps of a few thousand
 #: vertices, a search on a Delaunay graph took 154 ms (NVIDIA H100).
 FEWEST_TO_CHOOSE = {"cuda": 1 << 22}
-#: Values that are set to identities before a push, per edge of the same cost.
+#: A push first sets the results of all vertices to identities. Setting this many values
+#: costs as much as one pulled edge.
 _VALUES_AN_EDGE = 4
 #: Fraction of vertices that are active or targets from which kernels with pulled edges
 #: sweep all vertices. With half of a Delaunay graph's vertices active, finding the
@@ -68,10 +70,10 @@ def is_push_shorter(
     reach : Reach
         A, and the number of its out-edges.
     most : int
-        Upper bound of the number of in-edges of A and of the vertices that gather from
-        it.
+        Upper bound of the edges of a pull: of the in-edges of A and of all vertices
+        that gather from A.
     find_base : callable
-        Returns these vertices.
+        Returns the set of these vertices.
     """
     sets = bound.device.sets
     cost = _EDGES_A_PUSH * reach.pushed + fixed_cost(bound.plan, bound.graph)
@@ -93,9 +95,9 @@ def least_pulled(plan: FoldPlan, graph: GraphSize) -> int:
 
 
 def most_reached(graph: Graph, target: str) -> tuple[int, int]:
-    """Return upper bounds of the in-edges of a vertex, and of it and its targets.
+    """Return upper bounds of in-edges: of a vertex, and of a vertex with its targets.
 
-    They are found where the target builds its rows.
+    The degrees are read on the device of `target`, where the rows are.
     """
     known = _most_reached.get(shape := graph.stamps.shape)
     if known is None:
@@ -112,8 +114,8 @@ def is_soon_swept(graph: GraphSize, width: int) -> bool:
 def pulls_all(bound: BoundState, active_count: int | None) -> bool:
     """Whether kernels with pulled edges sweep all vertices though few are due.
 
-    If such a kernel writes all in-edges of the vertices that it sweeps, that saves
-    finding the due ones and refreshing the edges of all others.
+    Such a kernel writes all in-edges of the vertices that it sweeps. A sweep of all
+    saves finding the due vertices, and refreshing the in-edges of the others.
     """
     if not bound.kernel.kernel_source.forwarded or active_count is None:
         return False

@@ -1,7 +1,9 @@
-"""Exchanges of a run with other ranks, and their stand-ins on one rank.
+"""Interface of a run to other ranks, and the implementation for a single rank.
 
-`Exchange` and `Ghosts` are implemented by `featgraph.ranks.exchange`; a run on one rank
-uses `_Alone`.
+`Exchange` counts sets and combines results over all ranks; `Ghosts` sends and receives
+rows of vertices that other ranks own; `Blocks` combines reduces in a fixed tree.
+`featgraph.ranks.exchange` implements them. With one rank, `exchange_of` returns
+`_Alone`, most methods of which do nothing. Begin with `Exchange`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ HostArray = npt.NDArray[Any]
 
 
 class Ghosts(Protocol):
-    """Rows of vertices and edges that other ranks own, as one kernel reads them.
+    """Rows of vertices and edges that other ranks own and one kernel reads.
 
     All ranks call the same methods in the same order.
     """
@@ -50,16 +52,16 @@ class Ghosts(Protocol):
         """Generate the entries of a phase, with arguments, for pieces of its vertices.
 
         Rows of a piece are sent to other ranks while the next piece is swept. None if
-        the phase is swept at once, and rows are sent after the superstep.
+        the phase is swept in one launch; its rows are sent after the superstep then.
         """
 
     def note(
         self, buffers: Buffers, number: int, vertices: Words | None, sources: Words
     ) -> None:
-        """Store the vertices and edges that a phase has written.
+        """Record which vertices and edges a phase has written, to send them later.
 
-        It writes at the vertices that it ran on, unless it ran on edges; at own edges
-        out of `sources`; and at others.
+        A vertex phase writes at `vertices`. An edge phase writes at own edges out of
+        `sources`. Atomic operations write at further vertices.
         """
 
     def triangle_batches(
@@ -67,32 +69,33 @@ class Ghosts(Protocol):
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Generate the entries of a triangle phase, with arguments, by batch of rows.
 
-        Combined values are with their owners after the last batch.
+        After the last batch, the owner of each vertex has its combined value.
         """
 
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
-        """Mark all rows of some properties, and none of any other, as unsent."""
+        """Mark all rows of the named properties as unsent, and no other rows."""
 
     def announce(
         self, buffers: Buffers, committed: Words | None, active: Words
     ) -> Words:
-        """Send the committed vertices, if any function could commit, and active ones.
+        """Send the active vertices and, unless None, the committed ones to other ranks.
 
-        Returns the active ones, with the ghosts that are active.
+        Ranks receive those that they have as ghosts. Returns the active vertices of
+        this rank, with the ghosts that are active.
         """
 
 
 class Counters(NamedTuple):
-    """Counters of a rank's exchanges since the start.
+    """Counters of all exchanges of a rank so far.
 
     Attributes
     ----------
     waited_s : float
-        Time in exchanges.
+        Time in exchanges, in s.
     sent_behind : int
         Number of pieces of rows that were sent while others were swept.
     forms : mapping
-        Number of messages of rows that were sent, by form.
+        Form of a message of rows, see ``exchange=`` -> number of messages sent.
     """
 
     waited_s: float = 0.0
@@ -101,7 +104,7 @@ class Counters(NamedTuple):
 
 
 class Blocks(Protocol):
-    """Combines of a reduce in a tree over words of vertices."""
+    """A reduce in a fixed tree, the leaves of which are words (32 vertices each)."""
 
     def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
@@ -112,8 +115,8 @@ class Blocks(Protocol):
         """Combine partial results of words of vertices to the result of all ranks.
 
         `given` are the arguments of the reduce: due vertices, partial results, the
-        result, and a function that returns memory by a name and a shape. The combine
-        may be delayed as by `Exchange.combine`.
+        result, and a function that returns memory for a name and a shape. As in
+        `Exchange.combine`, the combine may be delayed.
         """
 
 
@@ -124,17 +127,18 @@ class Exchange(Protocol):
 
     @property
     def stays_on_device(self) -> bool:
-        """Whether supersteps are exchanged with other ranks without the host."""
+        """Whether devices exchange rows with other ranks without the host."""
         ...
 
     def check_count(self, number: int) -> None:
-        """Raise if a count that kernels have stored stands for a failure.
+        """Raise if a count of a superstep, which kernels store, is an error code.
 
-        A rank is lost, or a value was too large to be rounded.
+        The codes stand for a lost rank, and for a value that was too large to be
+        rounded to the type of messages.
         """
 
     def check_rounded(self, words: Words) -> None:
-        """Raise if a value was too large to be rounded in the last superstep.
+        """Raise if the last superstep sent a value too large to be rounded.
 
         `words` are the active vertices after it.
         """
@@ -146,7 +150,7 @@ class Exchange(Protocol):
 
     @property
     def sent_bytes(self) -> Mapping[str, npt.NDArray[np.int64]]:
-        """Number of bytes that this rank has sent to each rank, by kind."""
+        """Kind of data, see `Run.sent_bytes` -> bytes sent to each rank, shape (P,)."""
         ...
 
     @property
@@ -155,38 +159,41 @@ class Exchange(Protocol):
         ...
 
     def own(self, everyone: Words) -> Words:
-        """Return the vertices that this rank owns, of those that it has."""
+        """Return the vertices of `everyone` that this rank owns."""
 
     def own_edges(self, everything: Words) -> Words:
-        """Return the edges that this rank owns, of those that it has."""
+        """Return the edges of `everything` that this rank owns."""
 
     def among_own(self, words: Words) -> Words:
         """Return the part of a set that this rank owns."""
 
     def with_ghosts(self, words: Words) -> Words:
-        """Return own vertices, with the ghosts that their owners pass."""
+        """Return a set of own vertices with the ghosts that are in their owners' sets.
+
+        All ranks call it together.
+        """
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
-        """Return host numbers, combined over all ranks: "sum" or "min"."""
+        """Return numbers of the host, combined over all ranks by "sum" or "min"."""
         ...
 
     def catch_up(self) -> None:
-        """Send all results, after a call, to ranks that follow another one."""
+        """Send all results of a call to ranks that only follow another one."""
         ...
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
-        """Return the first violation of a checked kernel, of the first rank with any.
+        """Return the violation of a checked kernel on the lowest rank that has one.
 
-        Its vertex and edge are those of the whole graph. The text names the rank.
+        Its vertex and edge become numbers of the whole graph. The text names the rank.
         """
         ...
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return the rows of this rank that a mask of all vertices contains."""
+        """Return the part of a mask of all vertices for the vertices of this rank."""
         ...
 
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
-        """Return the ghosts of a plan's kernels; None if no rank has any."""
+        """Return the ghosts that a plan's kernels read; None on a single rank."""
 
     def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
         """Return the arrays of the graph for a phase.
@@ -201,7 +208,7 @@ class Exchange(Protocol):
         """
 
     def settle(self) -> None:
-        """Complete delayed combines: the results are read next."""
+        """Complete delayed combines, before their results are read."""
 
     def forget(self) -> None:
         """Drop delayed combines after a failed superstep."""
@@ -220,18 +227,18 @@ class Exchange(Protocol):
         results: Sequence[tuple[Array, bool]],
         reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
-        """Return the size of a set on all ranks, and extremes: see `VertexSets`.
+        """Return the size of a set on all ranks, and the extremes of some results.
 
-        The edges of `reach` are counted for this rank alone.
+        See `VertexSets`. The edges of `reach` are counted on this rank alone.
         """
 
     def begin_timed(self) -> None:
-        """Begin a superstep whose work is timed without its waits."""
+        """Begin a superstep the time of which is measured, without waits."""
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
     ) -> tuple[int, list[float], list[float]]:
-        """Return the same, and the seconds that each rank passes."""
+        """Return the result of `count_and_look`, and the `seconds` of each rank."""
 
 
 class _Alone:
@@ -312,7 +319,7 @@ class _Alone:
 
 
 class _AllBlocks:
-    """The combines of a single rank, which has all words."""
+    """Combines of reduces in a tree on a single rank, which has all words."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -320,7 +327,7 @@ class _AllBlocks:
     def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Generate the entries, where each word is a block of the tree."""
+        """Generate the entries once, with every word as a leaf of the tree."""
         yield entries, {**given, **self._device.trees.given(int(given["due"].size))}
 
     def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
@@ -329,14 +336,15 @@ class _AllBlocks:
         self._device.trees.combine(own[0], words, own[1], combine.rules.tree)
 
 
+#: Device -> the exchange of runs on one rank, made once.
 _alone: Any = cache(_Alone)
 
-
+#: The context of `losses_on` on one rank.
 _NO_LOSSES = nullcontext()
 
 
 def losses_on(graph: Graph) -> AbstractContextManager[None]:
-    """Return a context in which errors caused by a lost rank name that rank."""
+    """Return a context in which errors that a lost rank causes name that rank."""
     ranks = graph.ranks
     return _NO_LOSSES if ranks is None else ranks.losses()
 

@@ -1,4 +1,10 @@
-"""FoldMap: functions that are declared once, and folded when they first run."""
+"""`FoldMap`: functions that are declared once, and folded when they first run.
+
+`FoldMap.__call__` runs one superstep, `FoldMap.fold` and `explain` inspect the kernel.
+`FoldMap.prepare` returns the cached `Superstep` for a State, which `fg.iterate` uses,
+too; `FoldMap.kernel` finds or folds the kernel. `foldmap`, `vertexmap`, `edgemap` and
+`trianglemap` declare foldmaps.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +52,16 @@ from featgraph.runtime.superstep.superstep import Superstep
 __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
 
 
-#: Functions that are called with each prepared foldmap, State, options, changes and
-#: superstep.
+#: Functions to call when a foldmap is prepared, with (foldmap, State, options, changes,
+#: superstep); `runtime.warming` adds one.
 PREPARED: list[Callable[..., None]] = []
 
 
 class _Supersteps(dict[Any, Superstep]):
-    """The supersteps of a foldmap that are bound to one State.
+    """The supersteps of a foldmap that are bound to one State, by device and options.
 
-    They refer to it weakly. After the State has been deleted, its graph keeps them for
-    the next State.
+    Their references to the State are weak. When the State is deleted, they are handed
+    to its graph for the next State: see `Superstep.let_go`.
     """
 
     def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -178,7 +184,7 @@ class FoldMap:
         try:
             device = choose_device(target, state.graph)
             step = self.prepare(state, device, options)
-            if active_out is not None:
+            if active_out is not None:  # checked before the State changes
                 if not isinstance(active_out, ActiveSet):
                     raise StateError(
                         "not an ActiveSet, which can be overwritten",
@@ -214,9 +220,9 @@ class FoldMap:
         options: dict[str, Any],
         incremental: Changes | None = None,
     ) -> Superstep:
-        """Return the bound supersteps of this foldmap on a State, without running one.
+        """Return the `Superstep` of this foldmap on a State, without running it.
 
-        They are kept while the foldmap and the State live. With `incremental`, the
+        It is cached while the foldmap and the State live. With `incremental`, its
         kernel patches aggregates in a run that makes these changes.
         """
         known = self._supersteps.get(state)
@@ -245,7 +251,7 @@ class FoldMap:
         return found
 
     def restriction(self, state: State, device: Device) -> Restriction | None:
-        """Return the restriction by `on`, as a set that stays on the device."""
+        """Return the restriction by `on`, cached on the device; None without one."""
         if self.vertices is None:
             return None
         exchange, graph = exchange_of(state.graph, device), state.graph
@@ -255,7 +261,7 @@ class FoldMap:
         made, then = known.get(key, (None, None))
         if made is None or then is not living:
             given = as_active(self.vertices, state)
-            # A list is made on the host, but not from a set that exists on a GPU only.
+            # Lists are made on the host; downloading a set for one would cost a wait.
             is_held = given.is_held
             words = exchange.among_own(words_on(given, state, device))
             if device.name == "cpu" and graph.ranks is None:
@@ -297,7 +303,7 @@ class FoldMap:
         return known
 
     def source_count(self, state: State) -> int:
-        """Return an upper bound of the number of vertices that this gathers from.
+        """Return an upper bound of the number of vertices that gathers read.
 
         In a graph whose edges join sides, a foldmap restricted to one side gathers from
         the others.
@@ -338,6 +344,8 @@ class FoldMap:
         found = known.get(short_key)
         if found is not None:
             return found
+        # The types of reduces' results follow from the functions: they may be in the
+        # State or not, and must not lead to another kernel.
         filled = _reductions(self.program)
         signature = {
             name: type_
@@ -436,7 +444,7 @@ class FoldMap:
 def _with_kernel(
     known: _Supersteps, kernel: Kernel, device: Device
 ) -> Superstep | None:
-    """Return the superstep of a kernel that other options have led to, or None."""
+    """Return the superstep of a kernel that other options share, or None."""
     for superstep in known.values():
         if superstep.kernel is kernel and superstep.device is device:
             return superstep
@@ -444,7 +452,7 @@ def _with_kernel(
 
 
 def _taken_up(kernel: Kernel, state: State, device: Device) -> Superstep | None:
-    """Return a superstep of a kernel from an earlier State of the same types."""
+    """Return the superstep of a deleted State, bound to this one; None without one."""
     found: Superstep | None = arrays_for(state, device).idle.take((kernel, device))
     if found is not None:
         found.take_up(state)
@@ -452,7 +460,7 @@ def _taken_up(kernel: Kernel, state: State, device: Device) -> Superstep | None:
 
 
 def _reduced(step: FoldMap) -> tuple[Any, ...]:
-    """Return how a foldmap is pickled: by its name in a module, if it has one."""
+    """Return the result of ``__reduce__``: by name in a module, if there is one."""
     if step.vertices is not None:
         return FoldMap.on, (step.base, step.vertices)
     for function in step.program.functions:
@@ -493,11 +501,16 @@ def _side_of(mask: Any, sides: tuple[int, ...]) -> int | None:
 
 
 def _reductions(program: Program) -> set[str]:
+    """Return the names of the results of reduces."""
     return {f.into for f in program.functions if f.kind.reduces}  # type: ignore[attr-defined]
 
 
 def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSet:
-    """Return `given` as an ActiveSet of the State's graph."""
+    """Return `given` as an ActiveSet of the State's graph.
+
+    `what` names the set in the error for a set of another graph. On several ranks, all
+    must pass the same vertices.
+    """
     count = state.graph.vertex_count
     if not isinstance(given, ActiveSet):
         made = ActiveSet(state.graph, given)
@@ -596,6 +609,7 @@ def trianglemap(*functions: Any) -> FoldMap:
 
 
 def _of_kind(declared: type[UserFunction], functions: tuple[Any, ...]) -> FoldMap:
+    """Return the foldmap of functions, all of which must be of one kind."""
     for function in functions:
         if not isinstance(function, declared):
             raise UserFunctionError(

@@ -1,7 +1,8 @@
-"""The vertex sets of one superstep: its input, and the sets found so far.
+"""The vertex sets of one superstep: its input, and the sets that phases have computed.
 
-`Frontier` has the sets, and `Due` computes due vertices from them (S4). `Incremental`
-has aggregates that are kept between supersteps, and patched with changes.
+`Frontier` stores the sets. `Due` computes from them the vertices that a phase sweeps
+(S4), `Restriction` and `LeftOut` apply ``.on``, and `Incremental` stores aggregates
+that are kept between supersteps and patched with changes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ Words = Any
 
 
 class Incremental:
-    """The aggregates that one foldmap, with its ``.on``, updates on one State in a run.
+    """Aggregates of a foldmap, with its ``.on``, that a run keeps and patches.
+
+    In each superstep: `begin`, the kernels of the foldmap, `settle`.
 
     Attributes
     ----------
@@ -40,6 +43,13 @@ class Incremental:
         The vertices that changed before the superstep in progress.
     due : words or None
         The vertices that the gathers of the superstep in progress run on.
+    is_known : bool
+        Whether the arrays hold aggregates of an earlier superstep.
+    scalars : tuple or None
+        The scalars that the gathers read in the last superstep.
+    arrays : dict of str to array
+        Field of `d` -> device memory of an aggregate, or of a copy of the property that
+        the gathers read, as they last saw it.
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
@@ -67,10 +77,10 @@ class Incremental:
         self.is_known = False
 
     def begin(self, buffers: Buffers, changed: Words | None) -> bool:
-        """Begin a superstep; return whether aggregates can be patched.
+        """Begin a superstep; return whether its kernels may patch aggregates.
 
-        All become stale if the changes are unknown, or a scalar that gathers read has
-        changed.
+        All aggregates become stale if the changes are unknown (None), or if a scalar
+        that the gathers read has changed.
         """
         scalars = self._scalars_read()
         holds = self.is_known and changed is not None and scalars == self.scalars
@@ -81,9 +91,10 @@ class Incremental:
         return holds
 
     def settle(self, buffers: Buffers) -> None:
-        """Update the copies after the last kernel.
+        """Update the sets, and the copies of properties, after the last kernel.
 
-        The current buffers still have the values of the beginning of the superstep.
+        It must run before buffers swap: the current buffers still have the values that
+        the gathers have read.
         """
         self.device.sets.settle(self.due, self.stale, self.patched)
         for kept in self._fields("seen"):
@@ -92,10 +103,11 @@ class Incremental:
             )
 
     def recompute(self, words: Words) -> None:
-        """Have the aggregates of some vertices recomputed when they are next due."""
+        """Mark the aggregates of some vertices as stale."""
         self.stale = self.device.sets.union(self.stale, words)
 
     def _make_stale(self, buffers: Buffers) -> None:
+        """Mark all aggregates as stale; allocate memory on the first call."""
         count = buffers.graph.vertex_count
         for kept in self._fields("incremental"):
             if kept.name not in self.arrays:
@@ -114,6 +126,7 @@ class Incremental:
         self.is_known = True
 
     def _fields(self, source: str) -> list[Any]:
+        """Return the fields of `d` from a source: "incremental", or "seen" (copies)."""
         return [f for f in self.kernel.kernel_source.fields if f.source == source]
 
     def _scalars_read(self) -> tuple[Any, ...]:
@@ -131,7 +144,8 @@ class Restriction:
     words : words
         The vertices, as a set.
     find_listed : callable
-        Returns a list of them, made on the first call; None if they are too many.
+        Returns an array of the vertices, made on the first call; None if there are too
+        many, or if the set exists on a GPU only.
     """
 
     words: Words
@@ -180,7 +194,10 @@ class LeftOut:
 
 
 def are_many(active_count: int | None, vertex_count: int) -> bool:
-    """Whether so many vertices are active that sending during the sweep may pay."""
+    """Whether half of all vertices are active: ranks then send rows during the sweep.
+
+    Sending pieces of rows while the next piece is swept pays for long messages only.
+    """
     return active_count is not None and 2 * active_count >= vertex_count
 
 
@@ -191,39 +208,41 @@ class Frontier:
     Attributes
     ----------
     active : words or None
-        A; None for all vertices.
+        The active set A; None for all vertices.
     all_due : bool
-        Every vertex is due, as after a changed scalar.
+        Whether every vertex is due, as after a changed scalar.
     base : words or None
-        Vertices due because of A, if they are known already.
+        Vertices that are due because of A; None until `Due` has computed them.
     some_due : bool
-        Whether `base` has all vertices, of which the kernel finds the due ones.
+        Whether `base` is all vertices, from which the kernel itself selects the active
+        ones and those with an active neighbor.
     also_due : words or None
-        Further due vertices.
+        Further due vertices, such as those that ``.on`` excluded in an earlier call.
     active_count : int or None
-        Approximate number of vertices of A, if it is known.
+        Upper bound of the number of vertices of A; None if it is unknown.
     only : Restriction or None
         The restriction of the foldmap.
     left_out : LeftOut or None
         Collects the due vertices that `only` excludes.
     incremental : Incremental or None
-        The aggregates that the kernel patches, if it does; `begin` was called.
+        The aggregates that the kernel patches, after `Incremental.begin`; None if it
+        recomputes.
     tracks : bool
-        Whether a reduce with another result than the State has makes everything due.
+        Whether all vertices become due if a reduce gives another result than before.
     spreads : bool
-        Whether kernels that can may add to the due vertices.
+        Whether asynchronous kernels may add vertices to the due set that they sweep.
     in_place : bool
-        Whether kernels write to the current buffers: no vertex reads what another one
-        writes in the superstep.
+        Whether kernels write to the current buffers, which requires that no vertex
+        reads an entry that another vertex writes in the superstep.
     options : mapping
-        Options of the call, of which schedules take some at launches.
+        Options of the call, some of which are arguments of kernels.
     passed, stopped : words or None
         The vertices on which the last function that ran returned True, and those on
         which one has returned False, if a later phase or the commit reads them.
     targets : words or None
         Targets of edges whose last function returned True.
     data : namedtuple or None
-        The argument `d` of the next phases; None until it is made, or made again.
+        The argument `d` of the next phases; None if it has to be built.
     """
 
     active: Words = None
@@ -250,7 +269,7 @@ class Frontier:
 
 
 class Due:
-    """The due sets of a plan on a graph.
+    """Computes the due sets of the phases of a plan on a graph.
 
     Parameters
     ----------
@@ -258,9 +277,9 @@ class Due:
     graph : DeviceGraph
     device : Device
     full : VertexSet
-        All vertices that may be due.
+        All vertices that may be due: those that this rank owns.
     everyone : VertexSet
-        All vertices that may be active; on several ranks, with ghosts.
+        All vertices that may be active: with the ghosts of this rank.
     exchange : Exchange
         Counts sets on all ranks, and finds the ghosts in them.
     """
@@ -281,7 +300,12 @@ class Due:
         self._full, self._everyone, self._exchange = full, everyone, exchange
 
     def _base(self, frontier: Frontier) -> Words:
-        """Return A, or A with the vertices that gather from it, or all vertices."""
+        """Return the vertices that are due because of A.
+
+        If functions read at computed vertices, all vertices are due unless A is empty.
+        Otherwise these are A and the vertices that gather from it, or A alone if every
+        gather has an edge function before it.
+        """
         if frontier.base is None:
             active = frontier.active
             if frontier.all_due:
@@ -300,7 +324,10 @@ class Due:
     def _expand(
         self, words: Words, frontier: Frontier, alongs: tuple[str, ...] = ("in",)
     ) -> Words:
-        """Return a set with the vertices that gather from it along some edges."""
+        """Return the union of a set and the vertices that gather from it.
+
+        `alongs` are the edges of the gathers: "in", "out" or "both".
+        """
         count = frontier.active_count if words is frontier.active else None
         device = self._device
         first, *others = alongs
@@ -311,7 +338,10 @@ class Due:
         return found
 
     def widen(self, frontier: Frontier, flag: Any) -> None:
-        """Make everything due for the remaining phases if a flag of `differ` is set."""
+        """Make all vertices due for the remaining phases if a device flag is set.
+
+        `flag` is the result of `VertexSets.differ`; the host does not read it.
+        """
         sets, full, active = self._device.sets, self._full, frontier.active
         frontier.base = sets.all_if(flag, full, lambda: self._base(frontier))
         frontier.active = sets.all_if(flag, self._everyone, lambda: active)
@@ -319,14 +349,18 @@ class Due:
             frontier.active_count = None
 
     def reached(self, frontier: Frontier) -> Words:
-        """Return the vertices that A makes due, and further due ones."""
+        """Return the vertices that A makes due, with those of `also_due`."""
         base = self._base(frontier)
         if frontier.also_due is None or isinstance(base, VertexSet):
             return base
         return self._device.sets.union(base, frontier.also_due)
 
     def vertices(self, frontier: Frontier) -> Words:
-        """Return the vertices that run next: reached or targets, and not stopped."""
+        """Return the vertices that the next vertex phase sweeps.
+
+        They are those of `reached` and the targets of edges, without stopped vertices,
+        ghosts, and vertices that ``.on`` excludes.
+        """
         is_plain = frontier.only is None and frontier.stopped is None
         if is_plain and frontier.all_due:
             return self._full
@@ -350,7 +384,7 @@ class Due:
         return self._device.sets.intersection(due, on)
 
     def active(self, frontier: Frontier) -> Words:
-        """Return A, as edge functions and gathers from active vertices use it."""
+        """Return the vertices that count as active for edge functions and gathers."""
         if frontier.all_due:
             return self._everyone
         if not self._reads_foreign:
@@ -365,7 +399,7 @@ class Due:
         return self.active(frontier)
 
     def targeted(self, sources: Words, due: Words, frontier: Frontier) -> Words:
-        """Return due vertices, and the targets of the out-edges of `sources`."""
+        """Return the union of `due` and the targets of the out-edges of `sources`."""
         if isinstance(due, VertexSet):
             return due
         found = self._expand(sources, frontier)
@@ -374,7 +408,7 @@ class Due:
         return self._own(found) if self._everyone.has_ghosts else found
 
     def _own(self, words: Words) -> Words:
-        """Return the vertices of a set that may be due."""
+        """Return a set without ghosts, which may not be due on this rank."""
         if isinstance(words, VertexSet):
             return words
         return self._device.sets.intersection(words, self._full.words)

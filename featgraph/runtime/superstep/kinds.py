@@ -1,9 +1,10 @@
-"""Kinds of phases in a superstep: arguments of their kernels, and sets after them.
+"""Functions that prepare and finish a phase of a superstep, by kind of phase.
 
-docs/design/0001-architecture.md describes the protocol. A phase is prepared, its
-entries are launched (`featgraph.runtime.superstep.superstep`), and it is finished. Each
-kind of phase (`featgraph.fold.kinds`) names the two functions of this file that prepare
-and finish it.
+`prepare_*` refreshes the stale entries that the phase reads, and returns the arguments
+of its kernels that differ from superstep to superstep (`Given`). After the launches
+(`featgraph.runtime.superstep.superstep`), `finish_*` updates the vertex sets of the
+`Frontier`. Each kind of phase (`featgraph.fold.kinds`) names its two functions;
+docs/design/0001-architecture.md describes the protocol.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from featgraph.runtime.superstep.frontier import Frontier
 __all__ = ["Finish", "Given", "Prepare", "functions_for"]
 
 Words = Any
-#: Words of the barrier of all blocks between turns: see `queue_cuda.meet_at`.
+#: int64 words of the barrier of all blocks between turns: see `queue_cuda.meet_at`.
 WORDS_OF_TURNS = 32
-#: Arguments of a phase from a superstep, by their names in the module.
+#: Arguments of the kernels of a phase that belong to one superstep, by their names in
+#: the generated module.
 Given = dict[str, Any]
 Prepare = Callable[[BoundState, BoundPhase, Frontier], Given]
 Finish = Callable[[BoundState, BoundPhase, Frontier, Given], None]
@@ -75,7 +77,10 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
 
 
 def prepare_combining(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Prepare a sweep of all vertices, in which they contribute to later reduces."""
+    """Prepare vertex functions in a sweep that also combines later reduces.
+
+    The functions run on the due vertices; all vertices contribute to the reduces.
+    """
     given = prepare_vertices(bound, own, frontier)
     given["swept"] = bound.full.words if frontier.only is None else frontier.only.words
     for number in own.phase.combines:
@@ -107,7 +112,7 @@ def finish_vertices(
 
 
 def prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Prepare a gather that is pushed into memory, which is set to identities first."""
+    """Prepare a pushed gather: set the memory of its results to identities."""
     due, buffers = bound.due.vertices(frontier), bound.buffers
     bound.stale.freshen(buffers, own.phase, due)
     source, rows = bound.kernel.kernel_source, bound.graph.vertex_count
@@ -157,7 +162,7 @@ def prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Giv
 def _prepare_changed(
     bound: BoundState, own: BoundPhase, frontier: Frontier, changed: ChangedEdges
 ) -> Given:
-    """Prepare edge functions on the changed out-edges of their sources."""
+    """Prepare edge functions on those out-edges of their sources that have changed."""
     changed.begin(bound.buffers, bound.graph.edge_count)
     bound.stale.leave_to_kernel(bound.buffers, own.phase)
     frontier.targets = bound.device.sets.empty(bound.word_count)
@@ -174,6 +179,7 @@ def _prepare_changed(
 def finish_edges(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
+    """Restore entries of stopped edges, and collect the targets of passed ones."""
     for name in own.phase.restores_behind:
         bound.stale.restore_edges(bound.buffers, name, given["edge_state"])
     if "edge_state" in given and bound.changed is None:
@@ -184,14 +190,15 @@ def finish_edges(
 def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Prepare a vertex phase whose edge functions run along in-edges.
 
-    It sweeps the due vertices and the targets of the sources. The kernel finds out
-    which targets are due.
+    The kernel sweeps the due vertices and the targets of the sources. A target becomes
+    due if an edge function returns True on one of its in-edges.
     """
     device, full, phase = bound.device, bound.full, own.phase
     sources = bound.due.sources(phase, frontier)
     due = bound.due.reached(frontier)
     swept = full
     all_sources = isinstance(sources, VertexSet)
+    # Finding the vertices to sweep may take longer than sweeping all.
     if not (all_sources or pulls_all(bound, frontier.active_count)):
         swept = bound.due.targeted(sources, due, frontier)
     allowed = full.words if frontier.only is None else frontier.only.words
@@ -221,6 +228,7 @@ def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
 def finish_pulled(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
+    """Update the sets as `finish_vertices` does; the kernel has filled the targets."""
     due = words_of(bound.due.vertices(frontier))
     finish_vertices(bound, own, frontier, {"due": due, "passed": given["passed"]})
 
@@ -229,7 +237,10 @@ def finish_pulled(
 
 
 def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
-    """Prepare an exclusive function on the out-edges of its sources, in order."""
+    """Prepare an exclusive edge function on the out-edges of its sources.
+
+    Locks and counters of turns start at zero in each superstep.
+    """
     sources, phase = bound.due.sources(own.phase, frontier), own.phase
     buffers, device = bound.buffers, bound.device
     bound.stale.freshen(buffers, phase, sources)
@@ -264,7 +275,7 @@ def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
 def finish_exclusive(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
-    """Do nothing: an exclusive function writes in place."""
+    """Do nothing: an exclusive function writes to the current buffers."""
 
 
 # -- triangles
@@ -318,14 +329,14 @@ def prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
 def _memory_of(
     buffers: Buffers, number: int, dtype: Any, name: str, shape: tuple[int, ...]
 ) -> Any:
-    """Return memory for numbers of a reduce, by its phase."""
+    """Return device memory for partial results of the reduce of a phase."""
     return buffers.temporary(f"{name} {number}", name_of(dtype), shape)
 
 
 def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
     """Return a copy of the last result of a reduce.
 
-    None if there is none: then all vertices are due.
+    Without one, make all vertices due and return None.
     """
     if name not in bound.state:
         frontier.make_all_due()
@@ -340,9 +351,10 @@ def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
 def finish_reduce(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
-    """Combine the result over ranks, and register its memory with the State.
+    """Combine the result over all ranks, and make its memory the property's.
 
-    If it differs from the last result, everything is due for the remaining phases (S7).
+    If it differs from the last result, all vertices are due for the remaining phases
+    (S7).
     """
     phase, reduced, last = own.phase, given["reduced"], given.get("last")
     if phase.in_a_tree or bound.ghosts is not None:
@@ -361,7 +373,11 @@ def finish_reduce(
 
 
 def _fill_value(text: str, field: Field) -> Any:
-    """Return the value of a literal in a generated module."""
+    """Return the value of an identity, given as text of a generated module.
+
+    The text is a name of `device.ordering`, a bool, a number, or a call with one
+    number, such as ``float32(-math.inf)``.
+    """
     from featgraph.device import ordering
 
     if hasattr(ordering, text):

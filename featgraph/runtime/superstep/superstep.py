@@ -1,6 +1,11 @@
-"""One superstep: the phases of a plan in order, and the commit.
+"""Supersteps of a kernel on a State: the phases of a plan in order, then the commit.
 
-docs/design/0001-architecture.md describes the protocol.
+A `Superstep` belongs to one kernel, one State and one device. Its `run` goes through
+the phases: it finds the vertices of each phase, refreshes stale and remote entries,
+launches the kernels, and updates the vertex sets of the `Frontier`. Then the buffers of
+iterated properties swap. `kinds` has the functions that prepare and finish a phase of
+each kind. Begin with `Superstep.run`; docs/design/0001-architecture.md describes the
+protocol.
 """
 
 from __future__ import annotations
@@ -37,9 +42,9 @@ Words = Any
 class Superstep:
     """Supersteps of one kernel on one State.
 
-    The object is reused for later supersteps; the `Frontier` has what belongs to a
-    single one. It refers to the State weakly, and another State may take its place
-    after that is deleted.
+    One object runs all supersteps; values of a single one are in its `Frontier`. The
+    reference to the State is weak. After the State has been deleted, the object runs
+    another State of the same types on the same graph.
 
     Parameters
     ----------
@@ -53,7 +58,7 @@ class Superstep:
         The State, bound to the kernel.
     phases : tuple of BoundPhase
     is_prepared : bool
-        Whether the schedule of a phase prepares arrays.
+        Whether the schedule of any phase prepares arrays before launches.
     made_for : (int, Stamp, Stamp) or None
         The version of the State's types, and shape and version of its graph, for which
         kernel and values of edges have been checked.
@@ -61,7 +66,11 @@ class Superstep:
     Raises
     ------
     StateError
-        If the graph does not fit.
+        If a function reads the reverse of an edge and the graph is directed, or lists
+        triangles and the graph cannot be oriented.
+    PlanError
+        If the kernel cannot run on several ranks, or a schedule needs a graph with two
+        sides.
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
@@ -70,12 +79,13 @@ class Superstep:
         self.plan = kernel.plan
         self.device = device
         self.made_for: tuple[int, Stamp, Stamp] | None = None
-        #: Traits of the kernel on the graph that runs have found.
+        #: Traits of kernel and graph that `loops.foldmap_run` computes and caches here.
         self.traits: Any = None
         #: Another kernel of the foldmap -> the State, bound to that kernel.
         self._others: dict[Kernel, BoundState] = {}
         self._bind(state)
         self._is_checked = self.plan.options.checked
+        # The last phase that makes vertices due determines which set is returned.
         ends = [p.kind.ends for p in self.plan.phases if p.kind.reports_due]
         self._ends = ends[-1] if ends else {"passed"}
         has_targets = self._ends != {"passed"}
@@ -90,12 +100,15 @@ class Superstep:
         self.is_prepared = any(own.is_prepared for own in self.phases)
 
     def take_up(self, state: State) -> None:
-        """Run supersteps on another State of the same types on the same graph."""
-        if not self.bound.take_up(state):
+        """Continue with another State of the same types on the same graph."""
+        if not self.bound.take_up(state):  # arrays of the graph have moved
             self._bind(state)
 
     def renew(self, made_for: tuple[int, Stamp, Stamp]) -> None:
-        """Continue with other types, edges or shape of the graph."""
+        """Store the versions of types and graph that the kernel has been checked for.
+
+        The cached traits hold for one shape of the graph, and are dropped with it.
+        """
         if self.made_for is None or made_for[1] is not self.made_for[1]:
             self.traits = None
         self.made_for = made_for
@@ -103,7 +116,8 @@ class Superstep:
     def make_ready(self, options: Mapping[str, Any]) -> None:
         """Prepare the arrays that schedules need in a call with some options.
 
-        So nothing is prepared while supersteps are recorded.
+        This is done before the first superstep, since a recording of a superstep must
+        contain no preparation.
         """
         for own in self.phases:
             if own.is_prepared:
@@ -130,13 +144,13 @@ class Superstep:
         Parameters
         ----------
         frontier : Frontier, optional
-            Its input; changed. By default, all vertices.
+            The input, updated in place. By default, all vertices are active.
 
         Returns
         -------
         words
-            The committed vertices, and the targets of edges if the foldmap reports
-            them; only targets if it ends in edge functions.
+            The next active set: the committed vertices, with the targets of edges if
+            the foldmap reports these; only the targets if it ends in edge functions.
         """
         frontier, bound = frontier or Frontier(), self.bound
         buffers, graph = bound.arrive(), bound.graph
@@ -148,6 +162,7 @@ class Superstep:
         if frontier.active is None:
             frontier.active, frontier.all_due = bound.full, True
         bound.stale.begin(frontier.in_place)
+        # The entry in progress: an error of its launch is explained by its kernel.
         launched, superstep = None, bound.find_state().superstep
         try:
             for own, prepare, finish in self._steps:
@@ -162,7 +177,7 @@ class Superstep:
                     if own.reads_results:
                         bound.exchange.settle()
                 fault = self._begin_checks() if self._is_checked else None
-                if frontier.data is None:
+                if frontier.data is None:  # of the first phase, or a result has moved
                     frontier.data = bound.data(frontier, fault)
                 given["d"], form = frontier.data, "plain"
                 if own.takes_own:
@@ -207,7 +222,7 @@ class Superstep:
             if raised is error:
                 raise
             raise raised from error
-        if buffers.clock is not None:
+        if buffers.clock is not None:  # equals `State.superstep`, which commits advance
             advance_clock(buffers, buffers.clock)
         bound.stale.commit(buffers, frontier.passed)
         active = frontier.passed
@@ -218,7 +233,7 @@ class Superstep:
         return ghosts.announce(buffers, frontier.passed, active)
 
     def count_edges(self, frontier: Frontier) -> int:
-        """Return the number of edges that the gathers of a superstep go along."""
+        """Return the number of edges that the gathers of a superstep combine over."""
         alongs = [gather.along for gather in self.plan.facts.gathers]
         if frontier.all_due or frontier.active is None:
             return len(alongs) * self.bound.state.graph.edge_count
@@ -232,7 +247,12 @@ class Superstep:
     def _parts(
         self, own: BoundPhase, frontier: Frontier, given: Given, frontier_form: str
     ) -> Any:
-        """Return the entries of a phase, with arguments, one part after another."""
+        """Return pairs, one a part of the phase: a function of entries, arguments.
+
+        A part is a batch of rows (triangles on ranks), the words of a reduce in a tree,
+        a slice of edges in host memory, or vertices whose rows are sent to other ranks
+        during the next part. Other phases have a single part.
+        """
         bound, ghosts = self.bound, self.bound.ghosts
         if ghosts is not None and own.phase.kind.intersects:
             fields = self.kernel.kernel_source.fields
@@ -245,7 +265,7 @@ class Superstep:
         return parts or ((own.entries, given),)
 
     def _active_after(self, frontier: Frontier) -> Words:
-        """Return the active vertices after a superstep."""
+        """Return the active vertices after a superstep, as `run` returns them."""
         if "passed" not in self._ends:
             return frontier.targets
         passed = frontier.passed
@@ -260,14 +280,17 @@ class Superstep:
         return [own.frontier_form(count, only) for own in self.phases]
 
     def _begin_checks(self) -> Any:
-        """Return the memory in which a checked kernel records the first violation."""
+        """Return a record of zeros for the first violation of a checked kernel.
+
+        Its six int64 are those that `raise_fault` reads.
+        """
         fault = self.bound.buffers.temporary("fault", "int64", (6,))
         self.device.fill(fault, 0)
         return fault
 
 
 def _check_shared(kernel: Kernel, state: State) -> None:
-    """Raise if a kernel cannot run on several ranks."""
+    """Raise PlanError if a kernel cannot run on several ranks."""
     found = kernel.plan.facts.not_shared
     if found is not None:
         raise PlanError(found.why, where=found.where, got=state.graph, fix=found.fix)
@@ -291,18 +314,18 @@ def _check_shared(kernel: Kernel, state: State) -> None:
 
 
 def _check_order(plan: FoldPlan, graph: Graph) -> None:
-    """Raise if a schedule needs edges from side to side, and the graph has others.
+    """Check the graph for schedules that need every edge to lead from side 0 to side 1.
 
     Raises
     ------
     PlanError
-        Names an edge, and a fix.
+        If an edge leads elsewhere, or the graph has no two sides.
     """
     for phase in plan.phases:
         if not phase.schedule.needs_sides:
             continue
         row = backward_edge(graph)
-        if row == -1:
+        if row == -1:  # no such edge
             continue
         got = "a graph without two sides"
         if row is not None:
@@ -320,7 +343,7 @@ def _check_order(plan: FoldPlan, graph: Graph) -> None:
 
 
 def _check_graph(kernel: Kernel, state: State) -> None:
-    """Raise if the graph does not fit the kernel."""
+    """Raise if the graph does not fit the kernel: see `Superstep`."""
     facts = kernel.plan.facts
     if state.graph.ranks is not None:
         _check_shared(kernel, state)
