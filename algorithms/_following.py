@@ -1,9 +1,9 @@
 """Updates of results after their graph has changed: `Result.update`.
 
-`featgraph.algorithm` passes each result the call that has made it. Where its graph is
-an `fg.DynamicGraph`, the result keeps the call. An update either resumes, by the
-algorithm's own `Result._resume`, or calls the algorithm again with the same arguments,
-and takes over all attributes of the new result.
+`featgraph.algorithm` passes each result the call that has made it. If the graph is an
+`fg.DynamicGraph`, the result stores the call (`Following`). An update either resumes
+from the result, by the algorithm's `Result._resume`, or calls the algorithm again with
+the same arguments and copies all attributes of the new result.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ __all__ = [
     "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "spread",
 ]  # fmt: skip
 
-#: Arguments of algorithms that have values for edges, in the order in which the edges
-#: were given: edges inserted since have no values.
+#: Arguments of algorithms that are values of edges, in given order: edges that were
+#: inserted later have no value.
 EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
-#: Of a graph with fewer edges, as many changes are gone on from as with so many.
+#: Limits that are shares of the edges (or vertices) of a small graph are computed as if
+#: it had this many.
 FEW = 4096
 
 
@@ -38,13 +39,13 @@ class Update:
     version : int
         The version of the graph that the result now is of.
     began_anew : str
-        Why the algorithm began anew; "" where it went on from what it had, or the graph
-        had not changed.
+        The reason why the algorithm began anew; "" if it resumed from the result, or
+        the graph had not changed.
     supersteps : int
-        How many ran.
+        The number of supersteps that ran.
     edges : int or None
-        How many edges were evaluated, those that are in several supersteps counted
-        several times. None where it began anew, or where that is not counted.
+        The number of edges evaluated; an edge that is evaluated in several supersteps
+        counts several times. None if the algorithm began anew, or does not count.
     """
 
     version: int
@@ -55,7 +56,7 @@ class Update:
 
 @dataclass
 class Following:
-    """The call that has made a result, and the version of the graph that it has seen.
+    """The call that has made a result, and the version of the graph that it is of.
 
     Attributes
     ----------
@@ -66,9 +67,10 @@ class Following:
     given, arguments : dict
         The arguments of the call, without and with defaults.
     target : str
-        Where the call has run.
+        The target of the call.
     too_deep : str
-        Why updates begin anew wherever edges went, once one has found that; or "".
+        The reason why updates after deletions begin anew, set by the first update that
+        found it; or "".
     """
 
     graph: Any
@@ -106,19 +108,22 @@ class Following:
         fresh._following.too_deep = self.too_deep
         known, new = vars(result), vars(fresh)
         known.update(new)
-        for name in known.keys() - new.keys():  # answers of before
+        for name in known.keys() - new.keys():  # answers of the old version
             del known[name]
         return Update(version, done, fresh.supersteps)
 
     def changes(self, share: int, depth: int = 1) -> Any:
-        """Return the changes of the graph since, or the reason to begin anew.
+        """Return the changes of the graph since the version of the result.
+
+        If there are too many changes, return the reason to begin anew, a text.
 
         Parameters
         ----------
         share : int
-            More changes than one for so many edges are too many.
+            Changes of more than 1 / `share` of the edges are too many.
         depth : int, optional
-            Of changes whose effect goes along so many edges, so many times fewer are.
+            Number of edges along which the effect of a change spreads; the limit is
+            divided by it.
         """
         changes = self.graph.changes(since=self.version)
         if changes is None:
@@ -134,7 +139,7 @@ class Following:
 def follow(
     version: Any, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Following | None:
-    """Return the call that a result keeps; None where its graph does not change."""
+    """Return the call to store in a result; None if its graph does not change."""
     bound = inspect.signature(call).bind(*args, **kwargs)
     given = dict(bound.arguments)
     graph = next(iter(given.values()), None)
@@ -146,14 +151,16 @@ def follow(
 
 
 def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) -> Any:
-    """Return where an edge that came may make a value less, and vertices without one.
+    """Return the vertices whose value may decrease, and those whose value is lost.
 
-    Values are compared on the host alone: from a GPU all of them would have to come.
+    The value of a vertex may decrease if an inserted or changed edge leads to it. On
+    the CPU, edges whose source has no smaller value are excluded; on a GPU, comparing
+    would require downloading all values.
 
     Parameters
     ----------
     name : str
-        A property that is less by `length` at least where a value comes from.
+        A property that increases by at least `length` along each edge.
     """
     graph = state.graph
     pairs = zip(changes.inserted, changes.changed, strict=True)
@@ -170,10 +177,10 @@ def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) 
 def spread(
     step: Any, state: Any, due: Any, lost: Any, target: str
 ) -> tuple[int, int | None]:
-    """Find values of due vertices, and of all that theirs make less.
+    """Compute the values of due vertices, and of all vertices that depend on them.
 
-    Return how many supersteps that takes, and how many edges are evaluated, with those
-    of the vertices that `trim` has found.
+    Return the number of supersteps, and the number of edges evaluated, including the
+    edges into the `lost` vertices, which `fg.trim` has evaluated.
     """
     graph = state.graph
     if not due.size:
@@ -187,7 +194,7 @@ def spread(
 
 
 def edges_into(graph: Any, *sets: Any) -> int | None:
-    """Return the number of edges into vertices; None where a GPU has the degrees."""
+    """Return the number of edges into some vertices; None if degrees are on a GPU."""
     if graph.changing.target_of("auto") != "cpu":
         return None
     rows, ids = graph.changing.in_rows, np.concatenate(sets)

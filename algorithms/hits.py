@@ -182,7 +182,7 @@ def hits(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Edges point ``u -> v``; both ways where the graph is undirected, and both
+        Edges point ``u -> v``; in both directions if the graph is undirected, and both
         ratings are then the same.
     weights : array_like of shape (E,), optional
         Finite, not negative. Default: those of the graph, or one for each edge.
@@ -220,7 +220,7 @@ def hits(
     An iteration shrinks the distance by the square of the second over the first
     singular value. Where the two are equal, the result depends on `nstart`.
 
-    Bitwise repeatable in pull direction; no atomics there. Memory: 3 values a vertex.
+    Bitwise repeatable in pull direction, which has no atomics. Memory: 3 values a vertex.
 
     Examples
     --------
@@ -279,14 +279,14 @@ def verify_hits(
     Parameters
     ----------
     graph, weights, tol
-        As given to `hits`.
+        As passed to `hits`.
     hubs, authorities : array_like of shape (V,)
-        Its answer.
+        The answer of `hits`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     edges = edges_of(graph)

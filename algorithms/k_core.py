@@ -265,14 +265,14 @@ def verify_k_core(graph: fg.GraphLike, core_numbers: npt.ArrayLike) -> None:
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `k_core`.
+        As passed to `k_core`.
     core_numbers : array_like of int, shape (V,)
-        Its answer.
+        The answer of `k_core`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     core = fg.given_array(core_numbers, where="core_numbers").on_host()

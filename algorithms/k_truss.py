@@ -272,9 +272,9 @@ def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `k_truss`.
+        As passed to `k_truss`.
     trussness : array_like of int, shape (E,)
-        Its answer.
+        The answer of `k_truss`.
 
     Raises
     ------

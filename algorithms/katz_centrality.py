@@ -172,7 +172,7 @@ def katz_centrality(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Walks go along ``u -> v``; both ways where the graph is undirected.
+        Walks go along ``u -> v``; in both directions if the graph is undirected.
     alpha : float, optional
         Attenuation of a walk by each edge: more than zero, less than 1 / lambda.
     beta : float, or array_like of shape (V,) or (V, k), or mapping, optional
@@ -334,9 +334,9 @@ def verify_katz_centrality(
     Parameters
     ----------
     graph, alpha, beta, weights, tol
-        As given to `katz_centrality`.
+        As passed to `katz_centrality`.
     centralities : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `katz_centrality`.
 
     Raises
     ------

@@ -10,7 +10,7 @@ superstep computes, for all vertices and classes at once::
 where ``normalize`` divides by the sum over the classes and leaves zeros alone.
 
 State: ``label`` (V, K), a row of zeros where nothing is known yet; ``clamped`` (V,),
-the labelled vertices, which keep their distribution; ``weight``, one a given edge.
+the labelled vertices, which keep their distribution; ``weight``, one per given edge.
 A superstep reads E * K values and writes V * K. A fixpoint has ``lp(v)`` equal to
 ``normalize(aggr(v))``: every vertex the weighted mean of its sources. alpha only damps
 the way there.
@@ -142,7 +142,7 @@ def label_propagation(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Labels travel along ``u -> v``; both ways where the graph is undirected.
+        Labels travel along ``u -> v``; in both directions if the graph is undirected.
     labels : array_like of int, shape (V,), or of float, shape (V, K)
         Classes 0 to K - 1, -1 for unlabelled vertices; or a distribution a vertex, a
         row of zeros for unlabelled ones.
@@ -181,7 +181,7 @@ def label_propagation(
     Notes
     -----
     On convergence one more superstep would move no entry by more than `epsilon`.
-    Bitwise repeatable in pull direction; no atomics there.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -257,14 +257,14 @@ def verify_label_propagation(
     Parameters
     ----------
     graph, labels, weights, alpha, epsilon, class_count
-        As given to `label_propagation`.
+        As passed to `label_propagation`.
     distributions : array_like of shape (V, K)
-        Its answer.
+        The answer of `label_propagation`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(distributions, where="distributions").on_host()

@@ -15,7 +15,7 @@ Items that carry any number of tags are P sets of two classes: has it, has it no
 
 The P * C features of a vertex lie side by side, a set after the other, and all P sets
 share one pass over the graph. State: ``label`` (V, P * C); ``clamped`` (V,), labelled
-in all sets; ``seeded`` (V, P), labelled in this one; ``weight``, one a given edge, or
+in all sets; ``seeded`` (V, P), labelled in this one; ``weight``, one per given edge, or
 P. A superstep reads E * P * C values and writes V * P * C.
 
 X. Zhu and Z. Ghahramani, "Learning from Labeled and Unlabeled Data with Label
@@ -164,7 +164,7 @@ def label_set_propagation(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Labels travel along ``u -> v``; both ways where the graph is undirected.
+        Labels travel along ``u -> v``; in both directions if the graph is undirected.
     labels : array_like of int, shape (V, P), or of float, shape (V, P, C)
         For each set the class, 0 to C - 1, or -1 where a vertex is not labelled in it;
         or distributions, a row of zeros for unlabelled ones.
@@ -193,7 +193,7 @@ def label_set_propagation(
     Notes
     -----
     On convergence one more superstep would move no entry by more than `epsilon`.
-    Bitwise repeatable in pull direction; no atomics there. A kernel is compiled for
+    Bitwise repeatable in pull direction, which has no atomics. A kernel is compiled for
     each number of classes and of sets.
 
     Examples
@@ -283,9 +283,9 @@ def verify_label_set_propagation(
     Parameters
     ----------
     graph, labels, weights, alpha, epsilon, class_count
-        As given to `label_set_propagation`.
+        As passed to `label_set_propagation`.
     distributions : array_like of shape (V, P, C)
-        Its answer.
+        The answer of `label_set_propagation`.
 
     Raises
     ------

@@ -199,7 +199,7 @@ def multi_manifold_ranking(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Scores travel along ``u -> v``; both ways where the graph is undirected. It has
+        Scores travel along ``u -> v``; in both directions if the graph is undirected. It has
         an edge wherever one of the manifolds has one.
     query : array_like of shape (V,) or (V, k)
         ``mm0``, such as one where a vertex is an example of what is sought and zero
@@ -216,7 +216,7 @@ def multi_manifold_ranking(
         A vertex none of whose scores changes by more than this keeps them and is not
         announced. In the unit of `query`: choose it far below its values.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
@@ -244,7 +244,7 @@ def multi_manifold_ranking(
 
     Notes
     -----
-    Bitwise repeatable in pull direction; no atomics there.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -322,14 +322,14 @@ def verify_multi_manifold_ranking(
     Parameters
     ----------
     graph, query, weights, alpha, normalization, epsilon
-        As given to `multi_manifold_ranking`.
+        As passed to `multi_manifold_ranking`.
     scores : array_like of shape (V, k)
-        Its answer.
+        The answer of `multi_manifold_ranking`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(scores, where="scores").on_host()

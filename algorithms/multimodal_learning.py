@@ -188,7 +188,7 @@ def multimodal_learning(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Values travel along ``u -> v``; both ways where the graph is undirected.
+        Values travel along ``u -> v``; in both directions if the graph is undirected.
     given : array_like of shape (V,) or (V, k)
         ``mmode0``, such as one-hot rows for labelled vertices and zeros for the others.
     weights : array_like of shape (E, M)
@@ -203,7 +203,7 @@ def multimodal_learning(
         A vertex none of whose values changes by more than this keeps them and is not
         announced. In the unit of `given`: choose it far below its values.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
@@ -231,7 +231,7 @@ def multimodal_learning(
 
     Notes
     -----
-    Bitwise repeatable in pull direction; no atomics there.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -314,14 +314,14 @@ def verify_multimodal_learning(
     Parameters
     ----------
     graph, given, weights, alpha, normalization, epsilon
-        As given to `multimodal_learning`.
+        As passed to `multimodal_learning`.
     values : array_like of shape (V, k)
-        Its answer.
+        The answer of `multimodal_learning`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     result = fg.given_array(values, where="values").on_host()

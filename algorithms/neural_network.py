@@ -12,7 +12,7 @@ neurons. It comes nearer in every superstep if the absolute weights into each ne
 up to less than one, since tanh has no slope above one; otherwise it may swing for ever.
 
 State: ``output`` (V, k), one column for each input pattern, which take one run;
-``bias`` and ``is_input`` (V,); ``weight``, one a given edge. A superstep reads E * k
+``bias`` and ``is_input`` (V,); ``weight``, one per given edge. A superstep reads E * k
 values, moves V * k of them and takes as many tanh; neurons none of whose sources has
 moved by more than epsilon are skipped.
 
@@ -109,7 +109,7 @@ def neural_network(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Neurons excite others along ``u -> v``; both ways where the graph is undirected.
+        Neurons excite others along ``u -> v``; in both directions if the graph is undirected.
     inputs : array_like of shape (V,) or (V, k)
         Outputs of input neurons; nan for all other neurons, in all columns of a row.
     weights : array_like of shape (E,), optional
@@ -120,7 +120,7 @@ def neural_network(
     epsilon : float, optional
         A change of an output by no more than this is dropped and not announced.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
@@ -146,7 +146,7 @@ def neural_network(
     Notes
     -----
     On convergence one more superstep would move no output by more than `epsilon`. All
-    but inputs begin at zero. Bitwise repeatable in pull direction; no atomics there.
+    but inputs begin at zero. Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -221,14 +221,14 @@ def verify_neural_network(
     Parameters
     ----------
     graph, inputs, weights, bias, epsilon
-        As given to `neural_network`.
+        As passed to `neural_network`.
     outputs : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `neural_network`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(outputs, where="outputs").on_host()

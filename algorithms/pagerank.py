@@ -423,7 +423,7 @@ def pagerank(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        A surfer goes along ``u -> v``; both ways where the graph is undirected.
+        A surfer goes along ``u -> v``; in both directions if the graph is undirected.
     alpha : float, optional
         Probability of following an edge rather than jumping, in [0, 1].
     personalization : array_like of shape (V,) or (V, k), or mapping, optional
@@ -448,7 +448,7 @@ def pagerank(
         announced; vertices with no announced source are skipped. Default: every
         vertex is computed in every superstep.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     dtype : dtype, optional
         float32 or float64.
     **options
@@ -479,7 +479,7 @@ def pagerank(
     otherwise `lost` changes in every superstep, and all vertices depend on it.
     ``tol=None`` with an `epsilon` saves the pass that adds up the residual.
 
-    Bitwise repeatable in pull direction; no atomics there.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -569,9 +569,9 @@ def verify_pagerank(
     Parameters
     ----------
     graph, alpha, personalization, dangling, weights, tol
-        As given to `pagerank`.
+        As passed to `pagerank`.
     ranks : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `pagerank`.
 
     Raises
     ------

@@ -21,7 +21,7 @@ left side y is PageRank times a number (see `pagerank`, where that is shown), le
 R is missing, and ranks are scaled to sum one.
 
 State: ``rank``, ``waiting``, the residuals, and ``sent`` (V, k), k the sets of seeds,
-which take one run; ``out`` (V,); ``weight``, one a given edge. A superstep visits the
+which take one run; ``out`` (V,); ``weight``, one per given edge. A superstep visits the
 out-edges of the vertices above epsilon, and only those, with an atomic each: a run from
 few seeds touches few vertices of a large graph. Where most are above epsilon,
 `pagerank` is faster.
@@ -182,7 +182,7 @@ def pagerank_push(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        A surfer goes along ``u -> v``; both ways where the graph is undirected.
+        A surfer goes along ``u -> v``; in both directions if the graph is undirected.
     alpha : float, optional
         Probability of following an edge rather than jumping, in [0, 1).
     personalization : array_like of shape (V,) or (V, k), or mapping, optional
@@ -200,7 +200,7 @@ def pagerank_push(
     history : bool, optional
         Record the sum of the residuals, in a pass over all vertices a superstep.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run. The bound holds
+        The limit; ``result.converged`` is False if it ended the run. The bound holds
         there, too.
     dtype : dtype, optional
         float32 or float64.
@@ -345,14 +345,14 @@ def verify_pagerank_push(
     Parameters
     ----------
     graph, alpha, personalization, weights, epsilon
-        As given to `pagerank_push`.
+        As passed to `pagerank_push`.
     result : PageRankPushResult
-        Its answer.
+        The answer of `pagerank_push`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     count = graph.vertex_count

@@ -586,16 +586,16 @@ def verify_sgd_factorization(
     Parameters
     ----------
     ratings, regularization
-        As given to it.
+        As passed to it.
     result : SGDResult
-        Its answer.
+        The answer of `sgd_factorization`.
     rtol : float, optional
         How far errors may be off, relatively.
 
     Raises
     ------
     AssertionError
-        With what fails first.
+        If a property fails, with the first such vertex.
     """
     graph = checked_ratings(ratings, np.dtype(np.float64), directed=True).graph
     u, v, miss = graph.sources, graph.targets, np.array(graph.weights, np.float64)

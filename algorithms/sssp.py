@@ -135,7 +135,7 @@ def sssp(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Paths go along ``u -> v``; both ways where the graph is undirected.
+        Paths go along ``u -> v``; in both directions if the graph is undirected.
     sources : int or str, or array_like of them, shape (k,)
         Where paths begin, as ids or as names that are text: see
         `Graph.vertex_names`. Of several vertices, each has a column of the result.
@@ -231,14 +231,14 @@ def verify_sssp(
     Parameters
     ----------
     graph, sources, weights, together
-        As given to `sssp`.
+        As passed to `sssp`.
     distances, predecessors : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `sssp`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)

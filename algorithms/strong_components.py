@@ -599,14 +599,14 @@ def verify_strongly_connected_components(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `strongly_connected_components`.
+        As passed to `strongly_connected_components`.
     labels : array_like of int, shape (V,)
-        Its answer.
+        The answer of `strongly_connected_components`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     found = fg.given_array(labels, where="labels").on_host()

@@ -141,9 +141,9 @@ def verify_triangle_count(graph: fg.GraphLike, triangles: npt.ArrayLike) -> None
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `triangle_count`.
+        As passed to `triangle_count`.
     triangles : array_like of int, shape (V,)
-        Its answer.
+        The answer of `triangle_count`.
 
     Raises
     ------
