@@ -69,10 +69,9 @@ NO_VERTEX = -1
 #: supersteps as for one. From 8 to 32, the time per source halved on R-MAT and social
 #: graphs; 64 was not faster (two cores, 2026-11-22).
 BATCH = 32
-#: Up to this number of sources, a run on a graph that is not small has no unused columns
-#: but those that make k a power of two.
+#: Up to this number of sources, k is the next power of two, unless the graph is small.
 FEW = 4
-#: Vertices plus edges of a small graph, at most: unused columns cost less than compiling
+#: Most vertices plus edges of a small graph: unused columns cost less than compiling
 #: kernels of another width.
 SMALL = 2**15
 #: Supersteps forwards between checks for an overflow of sigma. If each vertex has two
