@@ -5,7 +5,9 @@ returns a result with its arrays, the record of the run, and the names of the ve
 A module holds the same function with its foldmaps and a verifier:
 ``from featgraph.algorithms.pagerank import verify_pagerank``.
 
-Everything is loaded on first use: scikit-learn takes a second.
+Modules are imported at the first use: scikit-learn takes a second. Begin reading with
+`bfs`. Modules with a leading underscore are shared: `_result` has the base class of
+results, `_checks` and `_vertices` convert arguments, `_verify` has checks of answers.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ __all__ = [
     "triangle_count",
 ]
 
-#: Where a name comes from, if not from the module of the same name.
+#: Public name -> its module, if the module has another name.
 _MODULES = {
     "AlternatingLeastSquares": "recommenders",
     "LabelPropagation": "estimators",
@@ -95,11 +97,11 @@ _MODULES = {
 
 
 class _Package(ModuleType):
-    """A package whose functions go before modules of the same name.
+    """A package whose functions take precedence over modules of the same name.
 
-    The import system binds each submodule to its name in the package, last of all. Of
-    ``featgraph.algorithms.pagerank`` that would leave a function before, and a module
-    after, an import from that module.
+    After importing a submodule, the import system binds it to its name in the package.
+    ``featgraph.algorithms.pagerank`` would be the function before, and the module after
+    such an import.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

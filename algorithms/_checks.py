@@ -1,4 +1,9 @@
-"""Numbers, weights and labels as arguments: checked, and converted to one form."""
+"""Checks and conversions of numbers, weights and labels that callers pass.
+
+`weight_properties` makes the property ``weight`` of most algorithms, `checked_labels`
+reads labels or distributions. On several ranks, the weights of a graph are checked on
+each rank for its own part.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +41,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Version of a graph -> what has looked at its own weights.
+#: Version of a graph -> the checks that the weights of the graph have passed: keys of
+#: `weight_properties`.
 _looked_at: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
 #: The label of a vertex that has none.
@@ -52,7 +58,7 @@ def require_number(name: str, value: float, is_right: bool, expected: str) -> No
 
 
 def require_held(name: str, value: float, real: np.dtype[Any]) -> None:
-    """Raise GraphInputError where a type rounds a share to 0 or 1 that is neither."""
+    """Raise GraphInputError if a dtype rounds a share between 0 and 1 to 0 or 1."""
     if float(real.type(value)) in {0.0, 1.0} and value not in {0, 1}:
         raise fg.GraphInputError(
             f"{name} is {float(real.type(value)):g} in {real}",
@@ -64,6 +70,7 @@ def require_held(name: str, value: float, real: np.dtype[Any]) -> None:
 
 
 def normalize_rows(x: Array) -> Array:
+    """Divide each row by its sum; rows with the sum 0 become zeros."""
     total = x.sum(axis=1, keepdims=True)
     return np.divide(x, total, out=np.zeros_like(x), where=total != 0)
 
@@ -71,6 +78,10 @@ def normalize_rows(x: Array) -> Array:
 def checked_weights(
     graph: fg.Graph, weights: npt.ArrayLike | None, name: str = "weights"
 ) -> fg.GivenArray:
+    """Return (E,): finite weights that are not negative; by default one for each edge.
+
+    Without `weights`, these are the weights of the graph, on ranks those of its part.
+    """
     given = weights_here(graph, weights, name=name)
     if given is None:
         return fg.given_array(np.ones(graph.given_edge_count))
@@ -84,9 +95,10 @@ def weights_here(
     dtype: Any = None,
     name: str = "weights",
 ) -> fg.GivenArray | None:
-    """Return (E,), or the graph's own, of which a rank has those of its part.
+    """Return given weights, (E,), or those of the graph; None if it has no weights.
 
-    Errors call the argument by `name`.
+    On ranks, the weights of the graph are those of this rank's part. `name` is the
+    argument in errors.
     """
     if weights is None:
         own = graph.part.weights
@@ -103,7 +115,7 @@ def weights_here(
 
 
 def edge_here(graph: fg.Graph, weights: npt.ArrayLike | None, edge: int) -> str:
-    """Return the text "edge N" that errors have for one of `weights_here`."""
+    """Return the text "edge N" for errors, from an index into `weights_here`."""
     if weights is None and graph.ranks is not None:
         slot = int(np.flatnonzero(graph.part.given_index == edge)[0])
         edge = int(graph.given_index[slot]) % graph.given_edge_count
@@ -140,16 +152,16 @@ def scaled_weights(
     given: fg.GivenArray,
     real: np.dtype[Any],
 ) -> fg.GivenArray | None:
-    """Return checked weights whose ratios alone count, scaled to the range of a type.
+    """Scale checked weights of which only ratios matter to the range of a dtype.
 
-    Weights far from one, (E,) or (E, M), are divided by a power of two for each column.
-    Then sums of them are finite, and products with probabilities are no zeros. None
-    stands for weights that need no scale.
+    If weights, (E,) or (E, M), are far from one, each column is divided by a power of
+    two, so that their sums are finite and their products with probabilities do not
+    underflow. Return None if no scaling is needed.
 
     Parameters
     ----------
     weights : array_like or None
-        Where `given` comes from: None for the graph's own.
+        The caller's argument, from which `given` was made.
 
     Raises
     ------
@@ -162,8 +174,8 @@ def scaled_weights(
     w = given.astype(np.float64, "weights").matrix()
     largest = w.largest_of_columns()
     exponents = np.frexp(largest)[1] - 1
-    # Above the least normal number by the digits that a product with a probability of
-    # the type's rounding error still has to have.
+    # A weight of this size times a probability as small as the rounding error of the
+    # dtype is still a normal number.
     least = np.ldexp(1.0, exponents + limits.minexp + limits.nmant + 3)
     for column, bound in enumerate(least):
         below = np.nextafter(bound, 0)
@@ -195,8 +207,8 @@ def scaled_weights(
 def bound_weights(graph: Any, real: np.dtype[Any]) -> Any:
     """Return the column of weights of a graph that changes, if they need no check.
 
-    That is so if all of its memory has moderate values of the type: then the host does
-    not collect the weights of each version. Otherwise None.
+    No check is needed if all values in the column's memory are moderate in the dtype;
+    then the host need not collect the weights of each version. Otherwise return None.
     """
     changing = graph.changing
     stored = None if changing is None else changing.in_rows.columns.get("weight")
@@ -215,6 +227,7 @@ def _moderate(real: np.dtype[Any]) -> tuple[float, float]:
 
 
 def _are_moderate(given: fg.GivenArray, real: np.dtype[Any]) -> bool:
+    """Whether all weights are zero or in the range of `_moderate`."""
     if not given.size or given.dtype.kind == "b":
         return True
     low, high = _moderate(real)
@@ -232,7 +245,7 @@ def initial_distributions(
     class_count: int | None,
     dtype: np.dtype[Any],
 ) -> Array:
-    """Return (V, K): one-hot rows for labelled vertices, zeros for the others."""
+    """Return (V, K): one-hot rows for labelled vertices, rows of zeros for others."""
     found, width = checked_labels(graph, labels, class_count)
     given = found.on_host()
     if given.ndim == 2:
@@ -243,7 +256,10 @@ def initial_distributions(
 def checked_labels(
     graph: fg.Graph, labels: npt.ArrayLike, class_count: int | None
 ) -> tuple[fg.GivenArray, int]:
-    """Return (V,) of classes, or (V, K) of rows that sum to one or zero; and K."""
+    """Return labels, (V,), or distributions, (V, K), and K.
+
+    Labels are -1 or classes below K. Each row of a distribution sums to one or zero.
+    """
     given = fg.given_array(labels, where="labels")
     vertex_count = graph.vertex_count
     if given.ndim not in {1, 2} or len(given) != vertex_count:
@@ -292,19 +308,19 @@ def checked_labels(
 
 
 def _highest(given: fg.GivenArray) -> Any:
-    """Return the largest value; -1 of none."""
+    """Return the largest value; -1 for an empty array."""
     return given.largest_of_columns().max().item() if given.size else UNLABELLED
 
 
 def given_or_own_weights(
     graph: fg.Graph, weights: npt.ArrayLike | None, *, ratios: bool = False
 ) -> Array | None:
-    """Return (E,) in float64, not negative; None where every edge counts one.
+    """Return checked weights, (E,) in float64, on the host; None if there are none.
 
     Parameters
     ----------
     ratios : bool
-        Only ratios of weights count: they may be scaled.
+        Whether only ratios of weights matter, so that they may be scaled.
     """
     if weights is None and graph.part.weights is None:
         return None
@@ -323,23 +339,25 @@ def weight_properties(
     ratios: bool = False,
     name: str = "weights",
 ) -> dict[str, Any]:
-    """Return the property ``weight``, checked; none where every edge counts one.
+    """Return ``{"weight": property}`` of checked weights; {} if there are no weights.
 
-    The State that it is for has to be the algorithm's own: given weights are lent.
+    Given weights are not copied: the property is for a State that the algorithm makes
+    itself, and that ends with the call.
 
     Parameters
     ----------
     ratios : bool
-        Only ratios of weights count: they may be scaled to the range of the type.
+        Whether only ratios of weights matter, so that they may be scaled to the range
+        of the dtype.
     name : str
-        The argument, in errors.
+        The argument in errors.
     """
     if weights is not None:
         given = checked(graph, weights, name=name)
         scaled = scaled_weights(graph, weights, given, dtype) if ratios else None
         if scaled is not None:
             given = scaled
-        elif not np.can_cast(given.dtype, dtype, "safe"):  # else with what copies them
+        elif not np.can_cast(given.dtype, dtype, "safe"):  # safe casts: in the State
             given = given.astype(dtype, name)
         if checked is checked_weights:
             _require_sums(graph, weights, given, dtype)
@@ -366,7 +384,7 @@ def _own(
     dtype: np.dtype[Any],
     ratios: bool,
 ) -> fg.GivenArray | None:
-    """Check the weights of a graph; return them if they have to be scaled."""
+    """Check the weights of a graph; return scaled weights, or None if they fit."""
     given = checked(graph, None)
     scaled = scaled_weights(graph, None, given, dtype) if ratios else None
     if scaled is None:
@@ -382,9 +400,9 @@ def _require_sums(
     given: fg.GivenArray,
     dtype: np.dtype[Any],
 ) -> None:
-    """Raise where weights of edges at a vertex add up to more than a type holds.
+    """Raise GraphInputError if a sum of weights at a vertex overflows in a dtype.
 
-    They are added up only where one of them is so large that this could be.
+    Sums are computed only if a weight is so large that a sum could overflow.
     """
     most = float(np.finfo(dtype).max)
     share = most / max(2 * given.size, 1)
@@ -416,7 +434,7 @@ def _require_sums(
 def signed_weights(
     graph: fg.Graph, weights: npt.ArrayLike | None, name: str = "weights"
 ) -> fg.GivenArray:
-    """Return (E,) in float64, finite, of any sign; one where none are given."""
+    """Return finite weights of any sign, (E,) in float64; by default one per edge."""
     given = weights_here(graph, weights, np.float64, name)
     if given is None:
         return fg.given_array(np.ones(graph.given_edge_count))
@@ -431,12 +449,12 @@ def signed_weights(
 
 
 def in_weights(graph: fg.Graph, weights: Array | None) -> Array:
-    """Return (V,): the weights of the edges into each vertex, added up."""
+    """Return the sum of the weights of the edges into each vertex, (V,)."""
     return _weights_at(graph, weights, "targets", graph.in_edges)
 
 
 def out_weights(graph: fg.Graph, weights: Array | None) -> Array:
-    """Return (V,): the weights of the edges out of each vertex, added up."""
+    """Return the sum of the weights of the edges out of each vertex, (V,)."""
     return _weights_at(graph, weights, "sources", graph.out_edges)
 
 

@@ -1,4 +1,4 @@
-"""The base of estimators: scikit-learn's, or its parameters alone where that is not."""
+"""Base classes of estimators: those of scikit-learn, or substitutes without it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["BaseEstimator", "ClassifierMixin", "NotFittedError"]
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.exceptions import NotFittedError
-except ImportError:  # scikit-learn's search and cloning need it, all else works
+except ImportError:  # estimators work, except in searches and clones of scikit-learn
 
     class BaseEstimator:  # type: ignore[no-redef]
-        """Parameters by the names that ``__init__`` gives them."""
+        """Parameters of ``__init__``, read and written by name."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]:
             """Return the parameters of the constructor, by name."""

@@ -34,14 +34,15 @@ class FactorsResult(Result):
     Attributes
     ----------
     factors : ndarray of shape (U + I, K)
-        Of the users, and behind them of the items; zeros for those without ratings.
+        Factors of the users, followed by those of the items; zeros for users and items
+        without ratings.
     user_factors, item_factors : ndarray of shape (U, K), (I, K)
-        The two parts of it. Their products are the predicted ratings.
+        The two parts of `factors`. Their products are the predicted ratings.
     residuals : ndarray of float64
-        The regularised squared error behind every half; empty without history.
+        The regularised squared error after every half superstep; empty without history.
     training_rmse : ndarray of float64
-        Root of the mean squared error of the ratings given, behind every half; empty
-        without history.
+        Root of the mean squared error of the given ratings after every half superstep;
+        empty without history.
     """
 
     factors: npt.NDArray[Any] = answer()
@@ -53,7 +54,7 @@ class FactorsResult(Result):
 
 
 def parts_of_factors(factors: Any, user_count: int) -> dict[str, Any]:
-    """Return the answers of a result; `factors` is their view."""
+    """Return the answers of a `FactorsResult`; `factors` is a view of all factors."""
     return {
         "factors": factors,
         "user_factors": lambda result: result.factors[:user_count],
@@ -68,10 +69,9 @@ def iterate_halves(
     record: Callable[[fg.Run, fg.State], bool] | None,
     **options: Any,
 ) -> fg.Run:
-    """Run up to `last` supersteps, which are all that is wanted.
+    """Run `last` supersteps, or fewer if `record` ends the run.
 
-    Without a record nothing looks at a superstep, and they follow each other on the
-    target.
+    Without `record`, the host reads nothing between supersteps.
     """
     if record is None:
         return fg.iterate(steps, state, supersteps=last, **options)
@@ -85,10 +85,10 @@ def iterate_halves(
 
 
 def drawn(place: Any) -> Any:
-    """Draw a number in [0, 1) for a place.
+    """Return a pseudorandom number in [0, 1) that is a function of an integer.
 
-    The bits of a counter are mixed by three multiplications, as generators do (Steele,
-    Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+    Three multiplications mix the bits of the integer, as in SplitMix64 (Steele, Lea and
+    Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
     """
     bits = place * -7046029254386353131
     bits = (bits ^ ((bits >> 30) & 17179869183)) * -4658895280553007687
@@ -99,7 +99,7 @@ def drawn(place: Any) -> Any:
 
 @fg.vertex
 def scatter(f, v, d):  # type: ignore[no-untyped-def]
-    """Draw where v begins; one without ratings stays zero."""
+    """Draw the initial factors of v; a vertex without ratings keeps zeros."""
     if d.in_degree[v] == 0:
         return False
     d.x_next[v, f] = d.size * (0.5 + drawn(v * d.feature_count + f + int(d.seed)))
@@ -108,7 +108,7 @@ def scatter(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def scatter_in_place(f, v, d):  # type: ignore[no-untyped-def]
-    """Do the same on a directed graph, for factors that are not iterated."""
+    """Draw initial factors that are not iterated, on a directed graph."""
     if d.in_degree[v] + d.out_degree[v] == 0:
         return False
     d.x[v, f] = d.size * (d.least + drawn(v * d.feature_count + f + int(d.seed)))
@@ -129,7 +129,7 @@ def weigh(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="penalties", combine="sum")
 def sum_of_penalties(f, v, d):  # type: ignore[no-untyped-def]
-    """Add that up."""
+    """Sum the regularization terms."""
     return d.penalty[v]
 
 
@@ -146,18 +146,19 @@ def factors_to_begin(
     goes_on: bool = False,
     **more: Any,
 ) -> fg.State:
-    """Return a State with ``x``, given or drawn, and whatever else it is to have.
+    """Return a State with the initial factors ``x``, given or drawn, and `more`.
 
-    Each factor is a function of the seed and its place: it is drawn where it is used.
+    Each drawn factor is a function of the seed and its index, so that it is drawn on
+    the target.
 
     Parameters
     ----------
     around : {"", "products", "zero"}
-        "": ``x`` is iterated, and products are as large as the ratings. Otherwise it is
-        written in place. "products": likewise. "zero": products are about zero, and a
-        tenth of `totals.mean_size` large.
+        "": ``x`` is iterated, and products of factors are about as large as ratings.
+        "products": the same, but ``x`` is written in place. "zero": ``x`` is written in
+        place; products have the mean zero and a tenth of `totals.mean_size` as size.
     goes_on : bool
-        Whether given factors of vertices without ratings stay, and are not zeros.
+        Whether vertices without ratings keep given factors, rather than get zeros.
     """
     in_place = bool(around)
     is_seed = seed is None or seed >= 0
@@ -168,7 +169,8 @@ def factors_to_begin(
         return fg.State(given.graph, x=begin, **more)
     size = math.sqrt(min(totals.mean_size, 1e6) / factors)
     if around == "zero":
-        # The k products of independent entries, of variance size**2 / 12, add up.
+        # A product of vectors sums k products of independent entries, which have the
+        # variance size**2 / 12.
         size = math.sqrt(1.2 * min(totals.mean_size, 1e6) / math.sqrt(factors))
     if in_place:
         more["least"] = -0.5 if around == "zero" else 0.5
@@ -186,7 +188,7 @@ def factors_to_begin(
 def _given_factors(
     given: Ratings, factors: int, initial: Any, dtype: np.dtype[Any], goes_on: bool
 ) -> Array:
-    """Return factors that are given; or zeros for vertices without ratings.
+    """Return checked given factors, with zeros for vertices without ratings.
 
     Raises
     ------

@@ -1,4 +1,9 @@
-"""Helpers of searches: sources, their columns, and trees of predecessors."""
+"""Helpers of searches: sources, their columns, and trees of predecessors.
+
+A search computes one column of a property (V, k) from one source, or from several
+sources together. `follow_paths` updates the paths of a search after changes of the
+graph; the functions below it check lengths of edges.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +38,13 @@ Array = npt.NDArray[Any]
 
 #: The predecessor of a vertex that was not reached.
 NO_VERTEX = -1
-#: An update of paths begins anew behind more changes than one for so many edges, or
-#: where more vertices than one of so many had their paths along edges that went.
+#: An update of paths begins anew after changes of more than 1 / SHARE of the edges, or
+#: if more than 1 / MOST_LOST of the vertices had their paths along deleted edges.
 SHARE, MOST_LOST = 8, 4
 
 
 class Sources:
-    """Where searches begin.
+    """The sources of searches, checked.
 
     Parameters
     ----------
@@ -47,16 +52,16 @@ class Sources:
     given : int, str or array_like of shape (k,)
         A vertex, or several: ids, or names that are text.
     together : bool
-        All of them begin one search, rather than one each.
+        Whether all sources begin one search, rather than one search each.
 
     Attributes
     ----------
     vertices : ndarray of int64
         The sources.
     columns : ndarray of int64
-        The search of each.
+        The column of each source's search.
     width : int
-        How many searches there are.
+        k, the number of searches.
     is_one : bool
         Whether results are of shape (V,) rather than (V, k).
     """
@@ -93,20 +98,20 @@ def follow_paths(
     result: Any, following: Following, name: str, step: Any, values: tuple[Any, Any],
     **lengths: Any,
 ) -> Update | str:  # fmt: skip
-    """Bring the paths of one search up to date, or return why it begins anew.
+    """Update the paths of one search, or return the reason to begin anew.
 
-    Their State is made from the result at the first update, and kept.
+    The first update makes a State from the result, which stores it for later updates.
 
     Parameters
     ----------
     name : str
         The answer with the distances of vertices.
     step : FoldMap
-        Makes paths shorter: `distance` and `predecessor`.
+        The foldmap that shortens `distance` and sets `predecessor`.
     values : tuple
-        How far a vertex is that no path leads to, in the answer and in the State.
+        The distance of vertices that no path reaches, in the answer and in the State.
     **lengths
-        The lengths of edges. Default: one.
+        The property ``weight``. Default: all edges have the length one.
     """
     graph, arguments, (elsewhere, far) = following.graph, following.arguments, values
     begin = Sources(graph, arguments["sources"], arguments["together"])
@@ -138,7 +143,7 @@ def follow_paths(
     if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
         return f"{lost.size} vertices had their paths along edges that went"
     again = sources[np.asarray(state["predecessor"])[sources, 0] != sources]
-    state.put("distance", again, 0)  # their ids were given out again
+    state.put("distance", again, 0)  # ids of deleted sources that were given out again
     state.put("predecessor", again, again[:, None])
     due = ends_of(state, "distance", changes, lost, length=int(not lengths))
     done = spread(step, state, due, lost, target)
@@ -164,8 +169,8 @@ def checked_reals(dtype: npt.DTypeLike) -> np.dtype[Any]:
 def checked_lengths(
     graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any]
 ) -> fg.GivenArray:
-    """Return (E,): the weights of the edges as given, one by default; none is nan."""
-    if weights is None:  # no weight of a graph is nan
+    """Return lengths of edges, (E,) in given order, not nan; by default one each."""
+    if weights is None:  # graphs have no nan weights
         own = graph.weights_as(dtype)
         own = np.ones(graph.given_edge_count, dtype) if own is None else own
         return fg.given_array(own)
@@ -187,7 +192,7 @@ def length_property(
     graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any],
     checked: Callable[..., fg.GivenArray] = checked_lengths,
 ) -> Any:  # fmt: skip
-    """Return the property of lengths; edges without weights are one long."""
+    """Return the property of lengths; edges without weights have the length one."""
     bound = bound_weights(graph, dtype) if weights is None else None
     if bound is not None:
         return bound
@@ -202,10 +207,11 @@ def length_property(
 def require_lengths(
     graph: fg.Graph, weights: npt.ArrayLike, *, positive: bool = False
 ) -> fg.GivenArray:
-    """Return (E,) in float64: lengths of edges, not negative, or positive and finite.
+    """Return checked lengths of edges, (E,) in float64: not negative, or positive.
 
-    Of positive ones that are finite, and that no path is too long for, shortest paths
-    close no circle: each edge on one leads to a larger distance.
+    With `positive`, lengths are also finite, and none is lost in the rounding of a
+    path's sum: each edge on a shortest path leads to a larger distance, so that
+    shortest paths have no cycle.
     """
     lengths = checked_lengths(graph, weights, np.dtype(np.float64))
     if positive:
@@ -231,29 +237,29 @@ def require_lengths(
 
 
 def long_length(graph: fg.Graph, lengths: fg.GivenArray) -> int | None:
-    """Return an edge whose length, once for each edge of a path, could be infinite."""
+    """Return an edge so long that a path of such edges could overflow; else None."""
     most = np.finfo(lengths.dtype).max
-    edges = lengths.dtype.type(max(graph.living_count, 2))  # one more than a path has
+    edges = lengths.dtype.type(max(graph.living_count, 2))  # a path has one edge less
     return lengths.first_row_inside(most / edges, most)
 
 
 def first_lost_length(lengths: fg.GivenArray, living_count: int) -> int | None:
-    """Return the first edge that could add nothing to a distance; None if all add.
+    """Return the first edge whose length may be lost in rounding; None without one.
 
-    A sum of float64 is never left as it is by a length of more than 2**-53 of it. A
-    shortest path is no longer than all edges together, nor than V of the longest.
+    Adding a length changes a float64 sum if it is more than 2**-53 of the sum. The sum
+    is bounded by the sum of all lengths, and by V times the longest.
 
     Parameters
     ----------
     lengths : GivenArray of float64, shape (E,)
-        Not negative. Lengths of zero, which nothing can lose, are passed over.
+        Not negative. Lengths of zero are ignored.
     living_count : int
         The number of vertices.
     """
     if not lengths.size:
         return None
     column = lengths.matrix()
-    with np.errstate(over="ignore"):  # of an infinite path, nothing is enough
+    with np.errstate(over="ignore"):  # beside an infinite sum, all lengths are lost
         total = float(column.sums_of_columns()[0])
     longest = min(living_count * float(column.largest_of_columns()[0]), total)
     return lengths.first_row_inside(lengths.least_positive, longest * 2.0**-53)
@@ -262,7 +268,7 @@ def first_lost_length(lengths: fg.GivenArray, living_count: int) -> int | None:
 def refused_weight(
     graph: fg.Graph, edge: int, lengths: fg.GivenArray, what: str, fix: str | None
 ) -> fg.GraphInputError:
-    """Return the error that names the first edge whose weight is not as it must be."""
+    """Return the error for an edge with an invalid weight."""
     where = f"edge {edge}"
     if graph.ranks is None:
         where += f", {int(graph.sources[edge])} -> {int(graph.targets[edge])}"
@@ -276,22 +282,22 @@ def require_tree(
 ) -> None:
     """Check the predecessors of one search.
 
-    * A source is its own, and a vertex that was not reached has none.
-    * That of any other vertex is the source of an edge into it that fits.
-    * Going from predecessor to predecessor ends at a source.
+    * A source is its own predecessor, and an unreached vertex has none.
+    * The predecessor of another vertex is the source of an edge into it that fits.
+    * Following predecessors from any vertex ends at a source.
 
     Parameters
     ----------
     edges : Edges
         All edges.
     sources : ndarray
-        Vertices at which the search began.
+        The sources of the search.
     parents : ndarray of shape (V,)
-        Its predecessors.
+        The predecessors of vertices.
     reached : ndarray of bool, shape (V,)
-        Where it came.
+        Whether the search has reached each vertex.
     fits : ndarray of bool, shape (E,)
-        Which edges may lead from a predecessor.
+        Whether each edge may lead from a predecessor.
 
     Raises
     ------

@@ -1,4 +1,8 @@
-"""Potentials, evidence and beliefs as belief propagation takes and gives them."""
+"""Checks and conversions of potentials, evidence and beliefs of belief propagation.
+
+Potentials are not negative; kernels compute with their logarithms, which are -inf for
+impossible states.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ UNOBSERVED = -1
 
 
 def check_mode(mode: str) -> None:
-    """Refuse a mode that does not exist."""
+    """Raise GraphInputError unless a mode exists."""
     if mode not in MODES:
         raise fg.GraphInputError(
             "unknown mode", where="mode=", got=repr(mode), expected=" or ".join(MODES)
@@ -44,7 +48,7 @@ def check_mode(mode: str) -> None:
 
 
 def check_damping(damping: float) -> None:
-    """Refuse a share of the old message outside [0, 1)."""
+    """Raise GraphInputError unless the share of the old message is in [0, 1)."""
     if not 0 <= damping < 1:
         raise fg.GraphInputError(
             "damping out of range", got=damping, expected="0 <= damping < 1"
@@ -58,7 +62,7 @@ def logarithm(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def distributions(beliefs: Array) -> npt.NDArray[np.float64]:
-    """Return exp of each row divided by its sum; zeros where a row is all -inf."""
+    """Return exp of each row, divided by its sum; zeros for a row of -inf."""
     logs = beliefs.astype(np.float64)
     top = logs.max(axis=1, keepdims=True)
     raised = np.exp(logs - np.where(np.isfinite(top), top, 0))
@@ -67,7 +71,7 @@ def distributions(beliefs: Array) -> npt.NDArray[np.float64]:
 
 
 def _checked(given: fg.GivenArray, what: str, item: str, is_log: bool) -> fg.GivenArray:
-    """Return potentials, which are finite and not negative, or logs; or name one."""
+    """Return checked potentials, finite and not negative, or logs below inf."""
     values = given.astype(np.float64)
     first = values.first_outside(-np.inf if is_log else 0, values.greatest)
     if first is not None:
@@ -84,7 +88,7 @@ def _checked(given: fg.GivenArray, what: str, item: str, is_log: bool) -> fg.Giv
 
 
 def checked_unary(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> fg.GivenArray:
-    """Return (V, K) potentials, or logs, in float64; no row has all impossible."""
+    """Return potentials or logs, (V, K) in float64; each row has a possible state."""
     given = fg.given_array(unary, where="unary")
     if given.ndim != 2 or len(given) != graph.vertex_count or given.shape[1] == 0:
         raise fg.GraphInputError(
@@ -105,7 +109,10 @@ def checked_unary(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> fg.Giv
 
 
 def require_held_logs(given: fg.GivenArray, what: str, real: np.dtype[Any]) -> None:
-    """Raise where a finite log is infinite in a type: a state would be impossible."""
+    """Raise GraphInputError if a finite log is infinite in a dtype.
+
+    A state that is possible would become impossible.
+    """
     most, greatest = float(np.finfo(real).max), np.finfo(np.float64).max
     values = given.astype(np.float64)
     for least, largest in (
@@ -125,7 +132,7 @@ def require_held_logs(given: fg.GivenArray, what: str, real: np.dtype[Any]) -> N
 
 
 def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
-    """Return the logs of what `checked_unary` returns, on the host."""
+    """Return the logs of unary potentials, checked by `checked_unary`, on the host."""
     values = checked_unary(graph, unary, is_log).on_host()
     return values if is_log else logarithm(values)
 
@@ -133,10 +140,10 @@ def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:
 def pairwise_logs(
     graph: fg.Graph, pairwise: npt.ArrayLike, k: int, is_log: bool
 ) -> fg.GivenArray:
-    """Return (E, K, K), or (K, K) for all edges, in float64.
+    """Return the logs of pairwise potentials, (E, K, K) or (K, K), in float64.
 
-    Logs are taken where potentials are checked: those of an edge are of both
-    directions, so that no edge function may write them.
+    They are computed here and not by an edge function, which may not write a property
+    that both directions of an edge share.
     """
     given = fg.given_array(pairwise, where="pairwise")
     shapes = ((k, k), (graph.given_edge_count, k, k))
@@ -154,7 +161,7 @@ def pairwise_logs(
 def observation(
     evidence: Mapping[int, int] | npt.ArrayLike | None, count: int, k: int
 ) -> tuple[Any, bool]:
-    """Return a property (V,) of the state of each vertex, and whether any has one."""
+    """Return a property (V,) of observed states, and whether a vertex is observed."""
     if evidence is None or isinstance(evidence, Mapping):
         seen, states = observed(evidence, count, k)
         unobserved = np.int32(UNOBSERVED)
@@ -167,7 +174,7 @@ def observation(
 def observed(
     evidence: Mapping[int, int] | npt.ArrayLike | None, count: int, k: int
 ) -> tuple[Array, Array]:
-    """Return the vertices that are observed, and the state of each."""
+    """Return the observed vertices, and their states."""
     if evidence is None:
         evidence = {}
     if isinstance(evidence, Mapping):
@@ -215,10 +222,10 @@ def explain_contradiction(
     describe: Callable[[int], str],
     **options: Any,
 ) -> fg.GraphInputError:
-    """Return the error that names the vertex at which evidence met that disagrees.
+    """Return the error with the vertex that first had no possible state.
 
-    A vertex without any possible state makes its neighbors impossible, so that in the
-    end a whole component is. The run is repeated to see where that began.
+    A vertex without a possible state excludes all states of its neighbors, and in the
+    end of its component. The run is repeated to find the first such vertex.
     """
     first: list[int] = []
 

@@ -1,8 +1,8 @@
-"""Ratings as a bipartite graph: its sides, its sums, and the objective.
+"""Ratings as a bipartite graph, and the objective of factorisations.
 
-`checked_ratings` makes a graph of a sparse matrix, `look_through` checks and sums its
+`checked_ratings` makes a graph from a sparse matrix, `look_through` checks and sums its
 ratings, and `Options` has the objective that the factorisations minimise. `Sides` and
-`Totals` are computed once a graph.
+`Totals` are computed once per graph.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Target -> the factors up to which "auto" takes exact solutions. On the CPU, these
-#: then cost at most twice as much as three steps of conjugate gradients: 58 against 31
-#: ms of CPU an iteration with 1M ratings at K = 32, 178 against 52 ms at K = 64.
+#: Target -> largest K for which solver="auto" is Cholesky. On the CPU, it then costs at
+#: most twice as much as three steps of conjugate gradients: with 1M ratings, 58 against
+#: 31 ms of processor time per iteration for K = 32, and 178 against 52 ms for K = 64.
 MOST_FOR_CHOLESKY = {"cpu": 32, "cuda": 128}
 
 
@@ -52,8 +52,8 @@ class Options:
     def of_rating(self, real: np.dtype[Any]) -> dict[str, float]:
         """Return the scalars that map a rating r to its confidence and its target.
 
-        The first is ``slope * abs(r) + above`` beyond that of pairs that are not given,
-        the second, times the confidence, ``max(scale * r, least)``.
+        The confidence, minus that of pairs that are not given, is ``slope * abs(r) +
+        above``. The target times the confidence is ``max(scale * r, least)``.
         """
         if self.implicit:
             alpha = self.alpha
@@ -62,7 +62,7 @@ class Options:
         return {"slope": 0.0, "above": 1.0, "scale": 1.0, "least": least}
 
     def of_ridge(self) -> dict[str, float]:
-        """Return the regularization terms, a vertex and a rating."""
+        """Return the regularization per vertex, and per rating."""
         ridge = self.regularization
         return {
             "ridge": 0.0 if self.weighted else ridge,
@@ -90,12 +90,12 @@ def checked_options(
     tolerance: float = 0.0,
     target: str = "cpu",
 ) -> Options:
-    """Return the options; `target` is where solver="auto" has to be fast.
+    """Return checked options; `target` determines the choice of solver="auto".
 
     Raises
     ------
     GraphInputError
-        If one is out of range.
+        If an option is out of range.
     """
     for name, count, least in (("factors", factors, 1), ("iterations", iterations, 0)):
         if isinstance(count, bool) or not isinstance(count, int | np.integer):
@@ -125,7 +125,7 @@ class Sides:
     Parameters
     ----------
     graph : Graph
-        Of two sides.
+        A graph with two sides.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class Sides:
         return found
 
 
-#: Version of a graph -> its sides: a target has their sets and lists once.
+#: Version of a graph -> its sides, so that a target stores their sets and lists once.
 _sides: weakref.WeakKeyDictionary[Any, Sides] = weakref.WeakKeyDictionary()
 
 
@@ -165,14 +165,14 @@ def sides_of(graph: fg.Graph) -> Sides:
 
 
 def _entries_as(matrix: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a sparse matrix of a type; its own ``astype`` would sum repeats."""
+    """Cast a sparse matrix; its own ``astype`` would sum repeated entries."""
     made = matrix.copy()
     made.data = made.data.astype(dtype)
     return made
 
 
 def rows_of(entries: Any, chosen: Array) -> Any:
-    """Return some entries of a COO matrix as CSR; SciPy's own way would sum repeats."""
+    """Return some entries of a COO matrix as CSR; SciPy would sum repeated entries."""
     from scipy.sparse import csr_matrix
 
     order = chosen[np.lexsort((entries.col[chosen], entries.row[chosen]))]
@@ -189,9 +189,10 @@ class Ratings:
     Attributes
     ----------
     graph : Graph
-        Of two sides, undirected or from users to items. Its weights are the ratings.
+        A graph with two sides, undirected or from users to items. Its weights are the
+        ratings.
     values : array of shape (N,)
-        These, in the type of the factors; on ranks, those of this one's edges.
+        The ratings in the dtype of the factors; on ranks, those of this rank's edges.
     sides : Sides
     """
 
@@ -201,12 +202,12 @@ class Ratings:
 
     @property
     def count(self) -> int:
-        """How many ratings there are."""
+        """The number of ratings."""
         return self.graph.given_edge_count
 
     @property
     def user_count(self) -> int:
-        """How many users there are."""
+        """The number of users."""
         sides: Any = self.graph.sides
         return int(sides[0])
 
@@ -220,15 +221,15 @@ class Ratings:
 def checked_ratings(
     ratings: Any, dtype: np.dtype[Any], target: str = "cpu", *, directed: bool = False
 ) -> Ratings:
-    """Return the graph of a matrix of ratings, made on a target, or take one.
+    """Return the graph of a sparse matrix of ratings, or check a graph of ratings.
 
-    It is undirected, or leads from users to items.
+    The graph is undirected, or leads from users to items.
 
     Raises
     ------
     GraphInputError
-        If it is no sparse matrix and no graph of ratings, is empty, or has values that
-        are no numbers. Of a graph, `look_through` checks the rest.
+        If `ratings` is neither a sparse matrix nor a graph of ratings, is empty, or has
+        values that are not numbers. `look_through` checks the ratings of a graph.
     """
     if dtype not in (np.float32, np.float64):
         raise fg.GraphInputError(
@@ -285,7 +286,7 @@ def _graph_of(
         _require_finite(ratings.tocoo(copy=False), dtype)
     if values.dtype.kind == "b" or values.dtype.itemsize > 8:
         entries = _entries_as(entries, dtype)
-    # Of few ratings the host makes the graph before a GPU has compiled how to.
+    # "auto": for few ratings, compiling the kernels of a GPU would take longer.
     made_on = "cpu" if target == "cpu" else "auto"
     if not directed:
         return fg.Graph.from_biadjacency(entries, target=made_on)
@@ -299,7 +300,7 @@ def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:
     values = entries.data
     with np.errstate(over="ignore"):
         is_bad = ~np.isfinite(values.astype(dtype))
-    for place in np.flatnonzero(is_bad):  # none behind the last entry
+    for place in np.flatnonzero(is_bad):  # raises at the first one
         is_lost = np.isfinite(values[place])
         raise fg.GraphInputError(
             f"a rating does not fit {dtype}" if is_lost else "a rating is not finite",
@@ -310,20 +311,20 @@ def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:
 
 
 def _are_finite(values: Array) -> bool:
-    """Whether all values are finite; a finite sum of squares shows it in one pass."""
+    """Whether all values are finite, as a finite sum of squares shows in one pass."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = values @ values
     return bool(math.isfinite(squares) or np.isfinite(values).all())
 
 
-#: Sums, one a feature: the size of ratings, the error of a model without factors, and
-#: ratings within a side.
+#: The sums of `survey`, one per feature: absolute values of ratings, squared error of a
+#: model without factors, and number of ratings within a side.
 KINDS = SIZE, ERROR, ASIDE = 0, 1, 2
 
 
 @fg.gather(into="found", combine="sum")
 def look_at(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add these up for v."""
+    """Sum `KINDS` over the ratings of v."""
     rating = d.rating[e]
     kind = d.kind[f]
     wanted = max(d.scale * rating, d.least)
@@ -341,7 +342,7 @@ def note(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="all_seen", combine="sum")
 def sum_of_seen(f, v, d):  # type: ignore[no-untyped-def]
-    """Add it up over all vertices: each rating counts at both of its ends."""
+    """Sum over all vertices: each rating counts at both of its ends."""
     return d.seen[v, f]
 
 
@@ -355,9 +356,9 @@ class Totals:
     Attributes
     ----------
     mean_size : float
-        Mean of their absolute values.
+        Mean of the absolute values of the ratings.
     unexplained : float
-        The squared error of factors whose products are zero, without regularization.
+        The squared error if all products of factors are zero, without regularization.
     """
 
     mean_size: float
@@ -365,18 +366,18 @@ class Totals:
 
 
 def look_through(given: Ratings, chosen: Options, *, target: str) -> Totals:
-    """Add the ratings up, where they are, once for each way to look at them.
+    """Check and sum the ratings on the target; results are cached by objective.
 
     Raises
     ------
     GraphInputError
-        If a rating is not finite, or is no one's of the other side.
+        If a rating is not finite, or its edge joins two vertices of one side.
     """
     if not given.count:
         return Totals(0.0, 0.0)
-    asked = chosen.of_rating(given.values.dtype)
-    # A sum is rounded as its target and its type have it.
-    key = target, given.values.dtype.name, chosen.implicit, *asked.values()
+    scalars = chosen.of_rating(given.values.dtype)
+    # The rounding of sums depends on target and dtype.
+    key = target, given.values.dtype.name, chosen.implicit, *scalars.values()
     known = given.sides.totals.get(key)
     if known is not None:
         return known
@@ -387,7 +388,7 @@ def look_through(given: Ratings, chosen: Options, *, target: str) -> Totals:
         user_count=given.user_count,
         kind=np.array(KINDS),
         seen=fg.vertex_property(np.float64(0), shape=(len(KINDS),)),
-        **asked,
+        **scalars,
     )
     survey(state, target=target)
     size, error, aside = map(float, state["all_seen"])

@@ -1,7 +1,7 @@
 """Results of algorithms: the record of the run, answers, and residuals.
 
-Answers stay in the State of the run until they are read. A result declares them, and an
-algorithm gives the view of a property for each::
+Answers stay in the State of the run until they are read. A subclass of `Result`
+declares them as fields, and an algorithm passes the view of a property for each::
 
     @dataclass(frozen=True, eq=False, kw_only=True)
     class BfsResult(Result):
@@ -50,7 +50,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Characters of a value in the repr of a result.
+#: Most characters of a value in the repr of a result.
 WIDEST = 60
 
 
@@ -66,9 +66,9 @@ def values_on_host(state: fg.State, name: str) -> Any:
     None on a GPU, on ranks, and if some vertices may be dead.
     """
     graph = state.graph
-    place: Any = state.residency  # None where no device has had the values
-    is_there = place is not None and place.device.name == "cuda"
-    if is_there or graph.ranks is not None or graph.changing is not None:
+    place: Any = state.residency  # None if no device has had the values
+    is_on_gpu = place is not None and place.device.name == "cuda"
+    if is_on_gpu or graph.ranks is not None or graph.changing is not None:
         return None
     return state.stored(name)
 
@@ -95,12 +95,12 @@ class _Answer:
         self._name, self._source = name, _source_of(name)
 
     def __get__(self, result: Result | None, owner: type | None = None) -> Any:
-        if result is None:  # to a dataclass, a field without a default
+        if result is None:  # `dataclass` then takes it for a field without a default
             raise AttributeError(self._name)
         known = vars(result)
         source = known.get(self._source)
         if self._name not in known and source is not None:
-            # Two threads may both read it; they return the first one's.
+            # Two threads may both read it; both return the array that is stored first.
             known.setdefault(self._name, self._read(result, source))
             stays = isinstance(source, fg.View) and (
                 source.is_on_gpu or source.is_of_ranks
@@ -130,10 +130,11 @@ class _Answer:
 
 
 def answer(*, is_per_vertex: bool = True) -> Any:
-    """Declare a field of a result that stays where it was computed until it is read.
+    """Declare a field of a result that is copied or computed when it is first read.
 
-    The result is given a `featgraph.View`, or a function of the result that returns the
-    answer, or the answer itself. `Result.to_frame` has answers for each vertex.
+    The constructor takes a `featgraph.View`, or a function of the result that returns
+    the answer, or the answer itself. `Result.to_frame` includes answers for which
+    `is_per_vertex` is True.
     """
     return _Answer(is_per_vertex)
 
@@ -146,23 +147,25 @@ def _source_of(name: str) -> str:
 class Result:
     """Base of the results of all algorithms.
 
-    Answers are NumPy arrays. Some stay where they were computed until they are read,
-    which copies them, once. Until then, on the GPU until the result goes, it keeps the
-    State of the run. Copies and pickles of a result have arrays only.
+    Answers are NumPy arrays. Some stay in the State of the run until they are first
+    read, which copies them. Until then (for values on a GPU, until the result is
+    deleted) the result keeps the State. Copies and pickles of a result have arrays
+    only.
 
     Attributes
     ----------
     run : featgraph.Run
         Active counts, times, directions, target.
     residuals : ndarray of float64, shape (S,)
-        How much each of the S supersteps changed, in the measure that `residual_name`
-        names; entries that a superstep dropped count as unchanged. Empty where none
-        were recorded: some algorithms have none, others take ``history=``.
+        How much each of the S supersteps changed, in the measure `residual_name`;
+        entries that a superstep dropped count as unchanged. Empty if none were
+        recorded: some algorithms have none, others take ``history=``.
     vertex_names : ndarray, tuple or None
-        Name of each vertex, in the order of all arrays of the result; None where the
-        names are 0..V-1. `dict(zip(result.vertex_names, result.ranks))` is by name.
+        Name of each vertex, in the order of all arrays of the result; None if the names
+        are 0..V-1. ``dict(zip(result.vertex_names, result.ranks))`` is by name.
     residual_name : str
-        The measure of `residuals`; of the class. Empty where an algorithm has none.
+        The measure of `residuals`, an attribute of the class; empty if an algorithm has
+        none.
     """
 
     run: fg.Run
@@ -170,11 +173,11 @@ class Result:
     vertex_names: Any = field(default=None, repr=False)
 
     residual_name: ClassVar[str] = ""
-    #: How residuals are recorded; "" where they always are.
+    #: The fix in the error for missing residuals; "" if they are always recorded.
     residual_fix: ClassVar[str] = "run with history=True"
 
     def __init_subclass__(cls) -> None:
-        # A dataclass would print whole arrays, and read all answers for that.
+        # The repr of a dataclass would read all answers, and print whole arrays.
         cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
@@ -201,11 +204,11 @@ class Result:
 
     @property
     def supersteps(self) -> int:
-        """How many supersteps ran."""
+        """The number of supersteps that ran."""
         return self.run.supersteps
 
     def view(self, name: str) -> fg.View | Array:
-        """Return an answer where it is, without a copy, for other libraries.
+        """Return an answer in place, without a copy, for other libraries.
 
         Parameters
         ----------
@@ -215,7 +218,7 @@ class Result:
         Returns
         -------
         View or ndarray
-            As from `State.view`, of the GPU if the answer is there. It does not end:
+            As from `State.view`, on the GPU if the answer is there. It stays valid:
             nothing else uses the State, unless a callback has kept it.
 
         Raises
@@ -253,8 +256,9 @@ class Result:
         Returns
         -------
         ndarray
-            A copy, with a row for each of ``graph.own_vertices``; on one rank, all.
-            Where vertices have been moved, it is ``run.graph.own_vertices``.
+            A copy, with a row for each of ``graph.own_vertices`` (on one rank, all
+            vertices); if vertices were moved between ranks, of
+            ``run.graph.own_vertices``.
 
         Raises
         ------
@@ -284,25 +288,25 @@ class Result:
     def update(self) -> Update:
         """Bring the result up to date with its graph, in place.
 
-        Behind it, all attributes are those that a new call with the same arguments
-        gives; where several sources are equally good, another one may be named. Arrays
-        among the arguments are those of the call, and are used as they are now.
+        Afterwards, all attributes are as after a new call with the same arguments; of
+        several equally good predecessors, another one may be chosen. Arrays that were
+        passed to the call are not copied: their current values are used.
 
         Returns
         -------
         Update
-            How much was evaluated, or why the algorithm began anew.
+            The work that was done, or the reason why the algorithm began anew.
 
         Raises
         ------
         StateError
-            If the graph is no `DynamicGraph`, the result is a copy, or it is computed
-            from values of edges that were given to the algorithm.
+            If the graph is not a `DynamicGraph`, the result is a copy, or it was
+            computed from values of edges that were passed to the algorithm.
 
         Notes
         -----
-        It costs nothing where the graph has not changed, and at most about as much as a
-        new call. If it raises, the result is as before.
+        An update costs nothing if the graph has not changed, and at most about as much
+        as a new call. If it raises an error, the result is as before.
 
         Examples
         --------
@@ -330,15 +334,15 @@ class Result:
         return vars(self).get("_call")
 
     def _follow(self, version: Any, call: Any, args: Any, kwargs: Any) -> None:
-        """Keep the call that has made the result; `featgraph.algorithm` calls this."""
+        """Store the call that has made the result; `featgraph.algorithm` calls this."""
         vars(self)["_call"] = follow(version, call, args, kwargs)
 
     def _resume(self, following: Following) -> Update | str:
-        """Update from the changes, or return the reason to begin anew."""
+        """Update the result from the changes, or return the reason to begin anew."""
         return "the algorithm has no incremental form"
 
     def _take(self, **answers: Any) -> None:
-        """Replace attributes by others, which are of the same version."""
+        """Replace answers by others, all of the same version of the graph."""
         known = vars(self)
         for name, value in answers.items():
             to, other = name, _source_of(name)
@@ -362,7 +366,7 @@ class Result:
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes, with all answers read."""
         read = {one.name: getattr(self, one.name) for one in fields(self)}
-        # Others are where answers come from, and what updates go on from.
+        # Private attributes are sources of answers, and the state of updates.
         public = {k: value for k, value in vars(self).items() if k[0] != "_"}
         return public | read
 
@@ -372,8 +376,8 @@ class Result:
         Returns
         -------
         pandas.DataFrame
-            A row for each vertex, indexed by its name; a column for each answer that
-            has one value for each vertex. Of k values, the columns are ``name_0`` to
+            A row for each vertex, indexed by its name; a column for each answer with
+            one value per vertex. An answer with k values has the columns ``name_0`` to
             ``name_{k-1}``. Answers for edges or other things are left out.
 
         Raises
@@ -419,24 +423,24 @@ class Result:
         ]
 
     def _row_names(self, count: int) -> Any:
-        """Return the names of the vertices that answers have rows for."""
+        """Return the names of the vertices of `count` rows."""
         names = range(count) if self.vertex_names is None else self.vertex_names
         return names if isinstance(names, range | np.ndarray) else list(names)
 
     def plot(self, ax: Any = None) -> Any:
         """Plot the residual of each superstep, on a logarithmic scale.
 
-        Supersteps that changed nothing have no place on that scale and are left out.
+        Supersteps that changed nothing cannot be drawn on this scale and are left out.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Where to draw. Default: new axes of a new figure.
+            The axes to draw in. Default: new axes of a new figure.
 
         Returns
         -------
         matplotlib.axes.Axes
-            Where it was drawn. Nothing is shown or saved.
+            The axes with the plot, which is not shown or saved.
 
         Raises
         ------
@@ -470,7 +474,7 @@ class PathsResult(Result):
     Attributes
     ----------
     tree_name : str
-        Of the answer with these vertices; of the class.
+        The name of the answer with the predecessors, an attribute of the class.
     """
 
     tree_name: ClassVar[str] = "predecessors"
@@ -481,16 +485,16 @@ class PathsResult(Result):
         Parameters
         ----------
         vertex : int or hashable
-            Where the path ends: the number of a vertex, or its name. In a graph with
-            names, integers are numbers.
+            The end of the path: the number of a vertex, or its name. Integers are
+            always numbers.
         search : int, optional
-            Of k searches, which: the column of the answers. Needed if k is above one.
+            The search, as a column of the answers. Required if there are several.
 
         Returns
         -------
         list
-            Vertices from the source on, both ends among them, by name if the graph has
-            names. Empty where no path leads; a source has a path to itself.
+            Vertices from the source on, both ends included, by name if the graph has
+            names. Empty if there is no path; a source has a path to itself.
 
         Raises
         ------
@@ -514,10 +518,10 @@ class PathsResult(Result):
             search = 0
         if not isinstance(search, int | np.integer) or not 0 <= search < width:
             raise fg.GraphInputError(
-                "a path is one search's",
+                "a path belongs to one search",
                 where="search=",
                 got=repr(search),
-                expected=f"0 <= search < {width}, the place in sources=",
+                expected=f"0 <= search < {width}, the index in sources=",
             )
         here = _vertex_of(vertex, self.vertex_names, len(before))
         path = [] if before[here, search] < 0 else [here]
@@ -531,7 +535,7 @@ class PathsResult(Result):
 
 
 def _vertex_of(given: Any, names: Any, count: int) -> int:
-    """Return the vertex of a number, or of a name of any other type."""
+    """Return the vertex with a number, or with a name that is not an integer."""
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         if 0 <= given < count:
             return int(given)
@@ -590,19 +594,19 @@ def iterate_recorded(
     steps, state, **options
         As for `featgraph.iterate`.
     history : bool, optional
-        Record the largest over the features of ``residual``, which a reduce of the
-        foldmaps fills. False records nothing.
+        Record the largest feature of ``residual``, the result of a reduce of the
+        foldmaps. False records nothing.
     growth : str, optional
-        How to keep the recurrence from diverging. If given, residuals are finite.
+        The fix in the error for residuals that are not finite. Default: no error.
     enough : int, optional
-        How many supersteps are all that is wanted: a run has converged behind them.
+        The number of supersteps after which the run counts as converged.
 
     Returns
     -------
     run : featgraph.Run
         The record.
     residuals : ndarray of float64, shape (S,)
-        One for each superstep; empty if nothing was to be recorded.
+        A residual for each superstep; empty without `history`.
 
     Raises
     ------
@@ -623,7 +627,7 @@ def iterate_recorded(
 
 
 def joined(runs: Sequence[fg.Run]) -> fg.Run:
-    """Return the record of several runs, one at least, as one."""
+    """Concatenate the records of one or more runs."""
     made = fg.Run(runs[0].target, runs[0].kernels, converged=True)
     for run in runs:
         made.supersteps += run.supersteps
@@ -636,7 +640,7 @@ def joined(runs: Sequence[fg.Run]) -> fg.Run:
 
 
 def refuse_growth(superstep: int, fix: str) -> None:
-    """Raise DivergenceError: values of a superstep were not finite."""
+    """Raise DivergenceError for a superstep whose values were not finite."""
     raise fg.DivergenceError(
         "the values grow without bounds",
         where=f"superstep {superstep}",

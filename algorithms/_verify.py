@@ -1,4 +1,4 @@
-"""Reference quantities in NumPy, and checks, that the verifiers share.
+"""Quantities computed in NumPy, and checks, for the verifiers of algorithms.
 
 `edges_of` lists every edge in both directions and `triangles_of` every triangle;
 `require` and `require_*` raise AssertionError at the first vertex that is wrong.
@@ -28,14 +28,14 @@ Array = npt.NDArray[Any]
 
 
 class Edges(NamedTuple):
-    """All edges in the direction in which they are travelled.
+    """All directed edges of a graph.
 
     Attributes
     ----------
     sources, targets : ndarray of shape (E,)
-        Ends; an undirected edge stands twice, a self-loop once.
+        Ends; an undirected edge occurs in both directions, a self-loop once.
     given : ndarray of shape (E,)
-        Its place in the order in which the edges were given.
+        Index of the given edge.
     """
 
     sources: Array
@@ -44,7 +44,7 @@ class Edges(NamedTuple):
 
 
 def edges_of(graph: fg.Graph) -> Edges:
-    """Return the edges of a graph, twins of undirected ones behind them."""
+    """Return the edges of a graph in given order, followed by their twins."""
     sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
     given = np.arange(len(sources))
     if graph.directed:
@@ -58,14 +58,14 @@ def edges_of(graph: fg.Graph) -> Edges:
 
 
 def sums_over_in_edges(edges: Edges, contributions: Array, vertex_count: int) -> Array:
-    """Return (V, ...): contributions of shape (E, ...) added up at the targets."""
+    """Sum contributions, (E, ...), over the edges into each vertex: (V, ...)."""
     sums = np.zeros((vertex_count, *contributions.shape[1:]), contributions.dtype)
     np.add.at(sums, edges.targets, contributions)
     return sums
 
 
 def require(holds: Any, what: str) -> None:
-    """Raise AssertionError with the first vertex at which something does not hold."""
+    """Raise AssertionError with the first vertex for which `holds` is False."""
     holds = np.asarray(holds)
     if not holds.all():
         raise AssertionError(f"vertex {int(np.argmin(holds))}: {what}")
@@ -88,12 +88,12 @@ def require_smallest(graph: fg.Graph, labels: Array) -> None:
 
 
 def require_reached(rows: Any, labels: Array, what: str) -> None:
-    """Raise AssertionError unless the vertex of each label reaches all that have it.
+    """Raise AssertionError unless each label's vertex reaches all that have the label.
 
     Parameters
     ----------
     rows : Adjacency
-        Of each vertex, where an edge leads. Only edges between equal labels count.
+        Out-edges of each vertex. Only edges between vertices of equal labels count.
     labels : ndarray of shape (V,)
         The label of each vertex.
     what : str
@@ -101,11 +101,11 @@ def require_reached(rows: Any, labels: Array, what: str) -> None:
     """
     reached = labels == np.arange(labels.size)
     front = np.flatnonzero(reached)
-    reached |= labels < 0  # dead vertices have none
+    reached |= labels < 0  # dead vertices have no label
     while front.size:
         first = rows.row_offsets[front].astype(np.int64)
         degree = rows.row_offsets[front + 1] - first
-        # Places of all edges of the front: those of each row, one behind the other.
+        # Slots of all edges of the front, row by row.
         before = np.repeat(np.cumsum(degree) - degree, degree)
         slots = np.repeat(first, degree) + np.arange(degree.sum()) - before
         ends = rows.column_indices[slots]
@@ -121,9 +121,9 @@ class _Triangles(NamedTuple):
     Attributes
     ----------
     vertices : ndarray of shape (T, 3)
-        Their corners.
+        The corners.
     edges : ndarray of shape (T, 3)
-        Their edges, by place in the order in which they were given.
+        Indices of the given edges.
     """
 
     vertices: Array
@@ -131,7 +131,7 @@ class _Triangles(NamedTuple):
 
 
 def neighbor_counts(graph: fg.Graph) -> Array:
-    """Return how many neighbors each vertex has beside itself, (V,), int64."""
+    """Return the number of edges at each vertex without self-loops, (V,), int64."""
     sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
     apart = sources != targets
     ends = np.concatenate([sources[apart], targets[apart]])
@@ -141,8 +141,8 @@ def neighbor_counts(graph: fg.Graph) -> Array:
 def triangles_of(graph: fg.Graph) -> _Triangles:
     """List the triangles of an undirected graph without parallel edges.
 
-    Every pair of edges that lead up from a vertex, in the order of degrees, is a
-    candidate: memory and time are those of all such pairs.
+    Each pair of edges from a vertex to vertices of higher degree is a candidate. Memory
+    and time are proportional to the number of candidates.
     """
     sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
     count = graph.vertex_count

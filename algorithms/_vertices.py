@@ -1,4 +1,8 @@
-"""Vertices and values of vertices as arguments: checked, and converted to one form."""
+"""Checks and conversions of vertices, and of values of vertices, that callers pass.
+
+`checked_vertices` reads ids or names of vertices, `columns` values (V, k),
+`distributions` values that are scaled so that each column sums to one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Names that an error lists.
+#: Most names that an error lists.
 _SHOWN = 5
 
 
@@ -38,7 +42,7 @@ def living_vertices(graph: fg.Graph) -> npt.NDArray[np.int64]:
 
 
 def at_living(graph: fg.Graph, given: fg.GivenArray, dead: float = 0) -> fg.GivenArray:
-    """Return values of vertices, (V, ...), with those of dead ones replaced."""
+    """Return values of vertices, (V, ...), with `dead` at dead vertices."""
     living = graph.living
     if living is None or not given.ndim or len(given) != len(living):
         return given
@@ -48,9 +52,9 @@ def at_living(graph: fg.Graph, given: fg.GivenArray, dead: float = 0) -> fg.Give
 
 
 def held_values(graph: fg.Graph, name: str, values: npt.ArrayLike) -> fg.Held:
-    """Return (V, k) in float64 with 0 for nan, and (V,) which vertices are held.
+    """Return held vertices, and their values, (V, k) in float64 with 0 for nan.
 
-    A vertex is held if it has a number, and free if it has nan, in all k columns.
+    A vertex is held if it has numbers in all k columns, and free if it has nan in all.
     """
     count = graph.vertex_count
     given = fg.given_array(values, np.float64, name)
@@ -74,19 +78,19 @@ def held_values(graph: fg.Graph, name: str, values: npt.ArrayLike) -> fg.Held:
 def checked_vertices(
     graph: fg.Graph, given: Any, where: str, *, is_row: bool = False
 ) -> Array:
-    """Return (k,) in int64, or () of a single vertex.
+    """Return ids of vertices, int64 of shape (k,), or () for a single vertex.
 
-    Integers are ids, also where the names of the vertices are integers. Text is names.
+    Integers are ids, even if the names of the vertices are integers. Text is a name.
 
     Parameters
     ----------
     is_row : bool
-        A single vertex is refused.
+        Whether a single vertex is an error.
 
     Raises
     ------
     GraphInputError
-        If they are neither, none, or no vertices of the graph.
+        If `given` has no vertices, or has neither ids nor names of the graph.
     """
     names = _texts(given)
     if names is not None:
@@ -135,17 +139,19 @@ def checked_vertices(
 def values_by_name(
     graph: fg.Graph, given: Mapping[Any, Any], where: str, missing: float | None
 ) -> Array:
-    """Return (V,) of a mapping whose keys are names, or ids where there are no names.
+    """Return the values of a mapping as an array (V,).
+
+    Keys are names of vertices, or ids in a graph without names.
 
     Parameters
     ----------
     missing : float or None
-        The value of vertices that are no keys; None: all have to be.
+        The value of vertices that are not keys; None: these are an error.
 
     Raises
     ------
     GraphInputError
-        If a key is no vertex, a value no number, or a vertex is missing.
+        If a key is not a vertex, a value is not a number, or a vertex is missing.
     """
     vertices = _numbers(graph, list(given), where)
     try:
@@ -181,11 +187,11 @@ def values_by_name(
 
 
 def _texts(given: Any) -> list[Any] | None:
-    """Return names of vertices as a list; None where nothing is text."""
+    """Return names of vertices as a list; None if no entry is text."""
     if isinstance(given, str):
         return [given]
     dtype = getattr(given, "dtype", None)
-    # No array of numbers is looked through, and none on a GPU copied.
+    # Arrays of numbers are not searched for text, nor copied from a GPU.
     if getattr(dtype, "kind", "O") in "biufcmM" or getattr(given, "ndim", 1) != 1:
         return None
     if dtype is not None and hasattr(given, "__array__"):
@@ -209,13 +215,13 @@ def _numbers(graph: fg.Graph, names: list[Any], where: str) -> list[int]:
         raise fg.GraphInputError(
             "no vertices of the graph have these names"
             if has_names
-            else "the graph has no names, and these are no ids",
+            else "the graph has no names, and these are not ids",
             where=where,
             got=_listed(unknown, len(unknown)),
             expected=f"names as {_listed(known, graph.vertex_count)}"
             if has_names
             else f"0 <= id < {graph.vertex_count}",
-            fix=None if has_names else "names=True where the graph is made keeps names",
+            fix=None if has_names else "make the graph with names=True to keep names",
         )
     return found
 
@@ -234,19 +240,15 @@ def _listed(names: list[Any], count: int) -> str:
 #: Values of vertices: an array, or a mapping from names.
 ByVertex: TypeAlias = npt.ArrayLike | Mapping[Any, float]
 
-#: Powers of two: columns whose largest values are between them have finite sums, and
-#: quotients by these, that no scale makes better.
+#: Powers of two. Columns whose largest values are between them are not scaled: their
+#: sums, and quotients by the sums, neither overflow nor underflow.
 _LEAST, _MOST = 2.0**-500, 2.0**500
 
 
 def given_values(
     graph: fg.Graph, name: str, values: ByVertex, missing: float | None = None
 ) -> fg.GivenArray:
-    """Return values as callers give them; of a mapping, (V,) in float64.
-
-    A mapping has names of vertices as keys, or ids where there are no names; `missing`
-    is the value of others, None: there have to be none.
-    """
+    """Wrap the values of a caller; a mapping becomes (V,), see `values_by_name`."""
     if isinstance(values, Mapping):
         values = values_by_name(graph, values, name, missing)
     return fg.given_array(values, where=name)
@@ -255,7 +257,7 @@ def given_values(
 def columns(
     graph: fg.Graph, name: str, values: ByVertex, missing: float | None = None
 ) -> fg.GivenArray:
-    """Return finite (V, k) in float64 of one value, or k, for each vertex."""
+    """Return finite values, (V, k) in float64; an array (V,) is one column."""
     count = graph.vertex_count
     given = given_values(graph, name, values, missing).astype(np.float64, name)
     if given.ndim not in {1, 2} or len(given) != count or given.shape[1:] == (0,):
@@ -274,9 +276,9 @@ def columns(
 
 
 def distributions(graph: fg.Graph, name: str, values: ByVertex | None) -> fg.GivenArray:
-    """Return (V, 1) or (V, k) of columns that sum to one; uniform for None.
+    """Return distributions, (V, 1) or (V, k), whose columns sum to one.
 
-    Vertices that a mapping does not name have zero.
+    None is the uniform distribution. Vertices that are not keys of a mapping have zero.
     """
     if values is None:
         uniform = np.full((graph.vertex_count, 1), 1 / max(graph.living_count, 1))
@@ -301,7 +303,7 @@ def distributions(graph: fg.Graph, name: str, values: ByVertex | None) -> fg.Giv
 
 
 def width_of(given: Mapping[str, fg.GivenArray | None]) -> int:
-    """Return the k of several arrays (V, k): single columns, or None, stand for all."""
+    """Return the k of several arrays (V, k); single columns and None fit any k."""
     widths = {name: a.shape[1] for name, a in given.items() if a is not None}
     width = max(widths.values(), default=1)
     for name, own in widths.items():
@@ -324,12 +326,13 @@ def columns_property(
     iterated: bool = False,
     where: str | None = None,
 ) -> Any:
-    """Return a property (V, k) of a result of `distributions`; uniform for None.
+    """Return a property (V, k) from a result of `distributions`; uniform for None.
 
     Parameters
     ----------
     where : str, optional
-        The argument, if its values are no distribution: the type has to hold them.
+        The argument's name in the error if the dtype cannot represent a value. Default:
+        values are not checked, as those of distributions.
     """
     if values is None:
         uniform = dtype.type(1 / max(graph.living_count, 1))
@@ -346,7 +349,7 @@ def column_property(
     *,
     iterated: bool = False,
 ) -> Any:
-    """Return a property (V,) of one distribution as callers give it; or uniform."""
+    """Return a property (V,) of one distribution of a caller; uniform for None."""
     if values is None:
         uniform = dtype.type(1 / max(graph.living_count, 1))
         return fg.vertex_property(uniform, iterated=iterated)

@@ -1,21 +1,21 @@
 """Supersteps of `betweenness_centrality` on edges with lengths.
 
-With ``d(s, v)`` the distances from a source s, an edge ``u -> v`` is the last of a
-shortest path where ``d(s, u) + w(u, v) = d(s, v)``. Over those edges alone, which close
-no circle since lengths are positive, paths are counted and shares come back::
+With ``d(s, v)`` the distance from a source s, an edge ``u -> v`` is the *last edge* of
+a shortest path to v if ``d(s, u) + w(u, v) = d(s, v)``. Last edges have no cycle, since
+lengths are positive. Paths are counted along last edges, and shares against them::
 
     d(s, v)     = min over edges u -> v of d(s, u) + w(u, v)
     sigma(s, v) = sum over last edges u -> v of sigma(s, u)
     after(s, v) = sum over last edges v -> u of 1 / sigma(s, u) + after(s, u)
 
-and s contributes ``sigma(s, v) after(s, v)`` to v. There are no levels that all could
-wait for. So each of the three is repeated where an input has changed, until nothing
-changes: a vertex has its final value once all before it have theirs. All k sources of a
-run are columns.
+and s contributes ``sigma(s, v) after(s, v)`` to v. Vertices have no levels that could
+be computed one after another, as in unweighted graphs. So each of the three sums is
+recomputed at a vertex whenever an input has changed, until nothing changes; a value is
+final once all values that it depends on are. All k sources of a run are columns.
 
-State: ``distance``, ``sigma`` and ``after`` (V, k), ``dependency`` (V,), of all runs,
-and ``weight``, one a given edge. Each of the three takes as many supersteps as the
-longest of the shortest paths has edges, and reads the edges of vertices that are due.
+State: ``distance``, ``sigma`` and ``after`` (V, k); ``dependency`` (V,), the sum over
+all runs; ``weight``, one per given edge. Each sum takes as many supersteps as the
+longest of the shortest paths has edges, and reads the edges of due vertices.
 
 U. Brandes, "A Faster Algorithm for Betweenness Centrality", Journal of Mathematical
 Sociology 25, 2001, section 4.
@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 
 @fg.vertex
 def begin(f, v, d):  # type: ignore[no-untyped-def]
-    """Forget the sources before, and begin at the next ones."""
+    """Reset the values of earlier sources, and begin at the new ones."""
     is_source = v == d.source[f]
     d.distance_next[v, f] = 0.0 if is_source else np.inf
     d.sigma_next[v, f] = 1.0 if is_source else 0.0
@@ -48,7 +48,7 @@ def begin(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="way", combine="min", sources="active")
 def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Go to the source, and along the edge."""
+    """Return the length of the path that ends with the edge."""
     return d.distance[u, f] + d.weight[e]
 
 
@@ -61,7 +61,7 @@ def shorten(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="paths", combine="sum")
 def paths_before(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the paths to the source of an edge that is the last of shortest paths."""
+    """Return the number of paths to the source of a last edge."""
     near = d.distance[u, f]
     far = d.distance[v, f]
     return d.sigma[u, f] if near < far and near + d.weight[e] == far else 0.0
@@ -69,7 +69,7 @@ def paths_before(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def count_paths(f, v, d):  # type: ignore[no-untyped-def]
-    """Take their number, but at the source, where paths begin."""
+    """Store the number of shortest paths; at a source it stays 1."""
     paths = d.sigma[v, f] if d.distance[v, f] == 0 else d.paths[v, f]
     d.sigma_next[v, f] = paths
     return paths != d.sigma[v, f]
@@ -77,7 +77,7 @@ def count_paths(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="beyond", combine="sum", along="out")
 def shares_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the share of the target of an edge that is the last of shortest paths."""
+    """Return the share of the target of a last edge."""
     near = d.distance[v, f]
     far = d.distance[u, f]
     is_last = near < far and near + d.weight[e] == far
@@ -86,7 +86,7 @@ def shares_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def take_shares(f, v, d):  # type: ignore[no-untyped-def]
-    """Add them up."""
+    """Store the sum of shares."""
     d.after_next[v, f] = d.beyond[v, f]
     return d.beyond[v, f] != d.after[v, f]
 
@@ -104,7 +104,7 @@ def depend(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="reached", combine="sum")
 def count_reached(f, v, d):  # type: ignore[no-untyped-def]
-    """Count the vertices that a source has reached, but for itself."""
+    """Count the vertices that a source has reached, without the source."""
     return 1 if d.distance[v, f] > 0 and d.distance[v, f] < np.inf else 0
 
 
@@ -129,7 +129,7 @@ count = fg.foldmap(count_reached, add_ends)
 def state(
     graph: fg.Graph, width: int, lengths: fg.GivenArray, properties: dict[str, Any]
 ) -> fg.State:
-    """Return the state of runs of so many sources, which stand in ``source``."""
+    """Return the State for runs of `width` sources, which are in ``source``."""
     return fg.State(
         graph,
         distance=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
@@ -142,7 +142,7 @@ def state(
 
 def run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
     """Add the contributions of some sources."""
-    limit = state.graph.vertex_count + 2  # never reached: it is the longest path
+    limit = state.graph.vertex_count + 2  # above the number of edges of any path
     start(state, **called_with(options))
     runs = [
         fg.iterate(step, state, active=active, max_supersteps=limit, **options)

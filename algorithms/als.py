@@ -1,35 +1,39 @@
 """Alternating least squares: users and items as vectors whose products are ratings.
 
-The graph is bipartite, its edges are the ratings r(u, v). One side is held and every
-vertex of the other gets the exact minimum of the regularised squared error. With x(u)
-the factors of vertex u, explicit ratings give, for every v of one side::
+The graph is bipartite, and its edges are the ratings r(u, v). A half superstep holds
+the factors of one side, and sets the factors of every vertex v of the other side to the
+exact minimum of the regularised squared error. With x(u) the factors of vertex u, for
+explicit ratings::
 
     sc(v) = sum over its ratings of r(u, v) * x(u)
     ic(v) = sum over its ratings of x(u) x(u)^T
     x'(v) = solve(ic(v) + ridge(v) I, sc(v))
 
-and then the same for the other side. Both at once would not do: each would answer to
-what the other has just left. ``ridge(v)`` is lambda, or lambda times the ratings of v
-(*weighted* lambda, ALS-WR). Implicit feedback takes every pair of user and item as a
-rating, 1 with confidence c > 0 for the pairs given and 0 with confidence 1 for all
-others. What the others add up to is one matrix for a whole side::
+Then the sides change roles. Updating both sides at once would not minimise: each would
+be fitted to factors that the other replaces. ``ridge(v)`` is lambda, or lambda times
+the number of ratings of v (*weighted* lambda, ALS-WR). For implicit feedback, every
+pair of user and item is a rating: 1 with confidence c > 0 for given pairs, and 0 with
+confidence 1 for all others. The others contribute the same matrix to all vertices of a
+side::
 
     gram  = sum over the other side of x(u) x(u)^T
     sc(v) = sum over its edges of c(u, v) * x(u)
     ic(v) = gram + sum over its edges of (c(u, v) - 1) * x(u) x(u)^T
 
-``solver="cg"`` makes some steps of conjugate gradients from the old x(v) instead. They
-need the products of ic(v) with a vector only, ``x(u) * dot(x(u), p(v))`` summed over
-the edges: no k x k matrix. All steps are one kernel, vertex after vertex.
+``solver="cg"`` instead makes some steps of conjugate gradients, starting at the old
+x(v). They need only products of ic(v) with a vector, which are sums of
+``x(u) * dot(x(u), p(v))`` over edges, so that no K x K matrix is stored. One kernel
+makes all steps.
 
-State: ``x`` (V, K), ``c`` and ``r`` an edge. A half superstep takes E (k^2 + k) and
-V k^3 / 3 multiply-adds by Cholesky, E k (4 + 4 steps) by conjugate gradients.
+State: ``x`` (V, K); ``rating``, one per edge. A half superstep takes E (K^2 + K) +
+V K^3 / 3 multiply-adds with Cholesky, E K (4 + 4 n) with n conjugate gradient steps.
 
 Y. Zhou, D. Wilkinson, R. Schreiber, R. Pan, "Large-scale Parallel Collaborative
 Filtering for the Netflix Prize", AAIM 2008 (weighted lambda); Y. Hu, Y. Koren, C.
 Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008; G.
 Takacs, I. Pilaszy, D. Tikk, "Applications of the Conjugate Gradient Method for Implicit
-Feedback Collaborative Filtering", RecSys 2011. The form per feature is that of Onyx.
+Feedback Collaborative Filtering", RecSys 2011. The form for single features is from
+Onyx.
 """
 
 from __future__ import annotations
@@ -63,7 +67,7 @@ __all__ = ["ALSResult", "als", "solve_side", "verify_als"]
 
 @fg.reduce(into="gram", combine="sum", matrix=True)
 def gram(i, f, v, d):  # type: ignore[no-untyped-def]
-    """Add up the outer products of one side."""
+    """Sum the outer products of the factors of one side."""
     return fg.outer(d.x[v], d.x[v])[i, f]
 
 
@@ -75,14 +79,14 @@ def targets(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="ic", combine="sum", matrix=True)
 def products(i, f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up outer products, weighted by the confidence above the background."""
+    """Sum outer products, weighted by the confidence minus that of other pairs."""
     above = d.slope * abs(d.rating[e]) + d.above
     return above * fg.outer(d.x[u], d.x[u])[i, f]
 
 
 @fg.vertex
 def minimum(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the least error of v; a vertex without ratings stays as it is."""
+    """Set the factors of v to the minimum; without ratings, they stay."""
     if d.in_degree[v] == 0:
         return False
     trace = fg.feature_sum(d.ic[v, f, f] + d.gram[f, f])
@@ -96,19 +100,19 @@ def minimum(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="ax", combine="sum")
 def at_start(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Multiply x(v) by the part of ic(v) that the edges make."""
+    """Multiply x(v) by the sum over edges in ic(v)."""
     above = d.slope * abs(d.rating[e]) + d.above
     return above * fg.dot(d.x[u], d.x[v]) * d.x[u, f]
 
 
 @fg.vertex
 def begin(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin conjugate gradients: residual and first direction."""
+    """Compute the residual, which is the first direction of conjugate gradients."""
     if d.in_degree[v] == 0:
         return False
     x = d.x[v, f]
     ridge = d.ridge + d.ridge_each * d.in_degree[v]
-    # The matrix is symmetric; of its transpose, neighboring f read side by side.
+    # The matrix is symmetric; lanes of consecutive f read its transpose coalesced.
     r = d.sc[v, f] - (d.ax[v, f] + fg.matvec(d.gram, x, transpose=True) + ridge * x)
     d.r[v, f] = r
     d.p[v, f] = r
@@ -118,20 +122,20 @@ def begin(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="ap", combine="sum")
 def along(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Multiply p(v) by the part of ic(v) that the edges make."""
+    """Multiply p(v) by the sum over edges in ic(v)."""
     above = d.slope * abs(d.rating[e]) + d.above
     return above * fg.dot(d.x[u], d.p[v]) * d.x[u, f]
 
 
 @fg.vertex
 def advance(f, v, d):  # type: ignore[no-untyped-def]
-    """Go to the minimum along p; take a direction conjugate to it."""
+    """Move to the minimum along p; set p to a conjugate direction."""
     p = d.p[v, f]
     ridge = d.ridge + d.ridge_each * d.in_degree[v]
     ap = d.ap[v, f] + fg.matvec(d.gram, p, transpose=True) + ridge * p
     curvature = fg.dot(p, ap)
     before = fg.dot(d.r[v, f], d.r[v, f])
-    # A residual that is rounding has no direction: stay.
+    # A residual of the size of rounding errors has no direction: do not move.
     moves = before > d.resolution * fg.dot(d.sc[v, f], d.sc[v, f])
     size = before / curvature if moves and curvature > 0 else 0.0
     r = d.r[v, f] - size * ap
@@ -151,7 +155,8 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
     return fg.any_feature(abs(x - d.x[v, f]) > d.tolerance)
 
 
-#: As many as leave alternating steps as good as exact ones (Takacs et al. 2011).
+#: Steps of conjugate gradients per half, with which alternating updates converge as
+#: well as with exact solutions (Takacs et al. 2011).
 CG_STEPS = 3
 
 
@@ -178,7 +183,7 @@ cg_half = fg.foldmap(targets, at_start, begin, *(along, advance) * CG_STEPS, set
 class ALSResult(FactorsResult):
     """Result of `als`; see `FactorsResult`.
 
-    For implicit feedback predicted ratings are preferences, and there is no
+    For implicit feedback, products of factors are preferences, and there is no
     `training_rmse`.
     """
 
@@ -206,36 +211,36 @@ def als(
     Parameters
     ----------
     ratings : sparse matrix of shape (U, I), or Graph
-        Users by items. Stored zeros are ratings of zero. Entries given twice are two
-        ratings. Or `Graph.from_biadjacency` of it, which several ranks may share.
+        Users by items. Stored zeros are ratings of zero; a repeated entry is two
+        ratings. Or the result of `Graph.from_biadjacency`, also of a distributed graph.
     factors : int, optional
         K.
     regularization : float, optional
-        lambda, 0 or more. With 0, what is not determined by the ratings is held back by
-        a ridge of eps^(2/3) times the trace.
+        lambda, 0 or more. With 0, a ridge of eps^(2/3) times the trace keeps factors
+        bounded that the ratings do not determine.
     weighted_regularization : bool, optional
-        Whether lambda counts once a rating (ALS-WR) and not once a vertex.
+        Whether lambda counts once per rating (ALS-WR), rather than once per vertex.
     implicit : bool, optional
-        Whether ``alpha * ratings`` are confidences that a user likes an item, and
-        pairs that are not given are dislikes of confidence one. (Hu, Koren and Volinsky
-        have 1 + alpha * r: give ``1 + alpha * r`` as ratings.) Negative entries are
-        dislikes of that confidence.
+        Whether ``alpha * ratings`` are confidences that a user likes an item, and pairs
+        that are not given are dislikes of confidence one. (Hu, Koren and Volinsky use
+        1 + alpha * r: pass ``1 + alpha * r`` as ratings.) Negative entries are dislikes
+        of the absolute confidence.
     alpha : float, optional
-        See `implicit`; without it unused.
+        See `implicit`; otherwise unused.
     iterations : int, optional
-        Each updates the users, then the items.
+        Number of iterations; each updates the users, then the items.
     tolerance : float, optional
-        Ends when an iteration lowers the error by less than this share; implies
+        The run ends when an iteration lowers the error by less than this share. Implies
         `history`.
     solver : {"auto", "cholesky", "cg"}, optional
         Exact solutions, or three steps of conjugate gradients from the last factors.
-        "auto" takes Cholesky up to K = 32 on the CPU and up to K = 128 on a GPU.
+        "auto" uses Cholesky up to K = 32 on the CPU and up to K = 128 on a GPU.
     initial : (user_factors, item_factors), optional
-        Where to start; default small positive random numbers, the same on every target.
+        Initial factors. Default: small positive random numbers, equal on all targets.
     random_state : int, optional
-        Seed of those; None for another one each time.
+        Seed of the random numbers; None for another seed in each call.
     history : bool, optional
-        Whether to record the error behind every half.
+        Whether to record the error after every half.
     dtype : dtype, optional
         float32 or float64.
     **options
@@ -256,8 +261,9 @@ def als(
 
     Notes
     -----
-    The error cannot rise: each half is its exact minimum over one side (with "cg", goes
-    towards it). Bitwise repeatable: gathers are pulled, the reduce adds in order.
+    The error does not rise: each half finds its exact minimum over one side (with "cg",
+    moves towards it). Bitwise repeatable: gathers are pulled, and the reduce adds in a
+    fixed order.
 
     Examples
     --------
@@ -305,7 +311,7 @@ def als(
 
 
 def _target_of(options: dict[str, Any]) -> str:
-    """Return where a run with these options goes."""
+    """Return the target of a run with these options."""
     kernel = gram_of_others.fold(k=1, target=options.get("target", "auto"))
     return kernel.plan.target
 
@@ -314,7 +320,7 @@ def _properties(
     given: Ratings, chosen: Options, k: int, real: np.dtype[Any]
 ) -> dict[str, Any]:
     """Return the properties of a factorisation's State beside ``x``."""
-    # Far below what the ratings determine, far above the rounding.
+    # Far below the eigenvalues that ratings determine, and far above rounding errors.
     floor = 0.0 if chosen.regularization else float(np.finfo(real).eps) ** (2 / 3)
     more: dict[str, Any] = {}
     if chosen.uses_cg:
@@ -336,7 +342,7 @@ def _properties(
 
 
 class _Record:
-    """Stops the run, and notes the errors in its record."""
+    """Callback of the run: stores errors in its record, and ends it on convergence."""
 
     def __init__(
         self,
@@ -355,7 +361,7 @@ class _Record:
         self.tolerance = tolerance
         self.target = target
         self.measures = given.sides.halves(measure)
-        #: The error of factors that explain nothing.
+        #: The squared error if all products of factors are zero.
         self.unexplained = unexplained
         self.has_settled = False
 
@@ -416,12 +422,12 @@ def solve_side(
     alpha: float = 1.0,
     target: str = "auto",
 ) -> npt.NDArray[Any]:
-    """Return the factors of new users, those of the items being held.
+    """Return the factors of new users for given factors of the items.
 
     Parameters
     ----------
     ratings : sparse matrix of shape (U, I)
-        What the new users have rated; give it transposed for new items.
+        The ratings of the new users; for new items, the transposed matrix.
     others : ndarray of shape (I, K)
         The factors of the items.
     regularization, weighted_regularization, implicit, alpha, target
@@ -462,16 +468,16 @@ def verify_als(
 ) -> None:
     """Check the answer of `als` with the exact solver, in float64.
 
-    * Every row of the items, which were updated last, is the solution of its system.
-    * The rows of users and items without ratings are zeros.
+    * The factors of every item, which were updated last, solve its system.
+    * The factors of users and items without ratings are zeros.
     * The error never rises.
 
     Parameters
     ----------
     ratings, regularization, weighted_regularization, implicit, alpha
-        As given to `als`.
+        As passed to `als`.
     user_factors, item_factors : array_like
-        Its answer.
+        The answer of `als`.
     errors : array_like, optional
         ``result.residuals``.
     margin : float, optional

@@ -1,32 +1,38 @@
 """Belief propagation: marginals, or the likeliest states, of a pairwise Markov model.
 
-Every vertex is a variable with up to K states, a potential phi over them, and every
-undirected edge u, v has a potential psi over both its ends. One superstep sends a
-message along each edge, both ways, and adds up what has come in. In logs::
+Every vertex is a variable with up to K states and a potential phi of each state. Every
+undirected edge u, v has a potential psi of each pair of states of its ends. One
+superstep sends a message along each edge, in both directions, and sums the incoming
+messages of each vertex. In logarithms::
 
     c(x)    = b(u)(x) - m(v -> u)(x)
     m(y)    = log sum over x of exp(c(x) + psi(x, y))       # or max over x
     m'(u -> v) = damping * m(u -> v) + (1 - damping) * (m - max of m)
     b'(v)   = phi(v) + sum over edges u -> v of m'(u -> v)
 
-which is ``m' = (b(u) / m(v -> u)) . psi`` and ``b' = phi * product of m'`` without
-logs. Exact on trees; on other graphs the usual approximation, if it converges.
+Without logarithms, this is ``m' = (b(u) / m(v -> u)) . psi`` and ``b' = phi * product
+of m'``. Beliefs are exact on trees; on other graphs, if the run converges, they are the
+usual approximation.
 
 State: ``belief`` (V, K), not normalised, so that it is always phi plus the messages;
-``msg`` (2 E, K), largest entry 0; ``phi``; ``psi``, an edge's or one for all.
+``msg`` (2 E, K), each with a largest entry of 0; ``phi``; ``psi``, one per edge or one
+for all edges.
 
-Impossible states are -inf. The cavity c of a state that b excludes stays -inf, which is
-the rule 0 / 0 = 0. Nothing is lost by it: whatever such a state would send goes to
-states that its neighbor excludes, too. So no nan arises, and what is impossible stays
-so. A message announces itself where it moved by more than epsilon, and a vertex where
-one arrived, even if its belief is the same: two that cancel out change both cavities.
-With damping a message depends on itself, and its source waits until it has settled.
+Impossible states have -inf. The cavity c of a state that b excludes stays -inf, by the
+rule 0 / 0 = 0. This loses nothing, since such a state could only contribute to states
+that the neighbor excludes as well. Therefore no nan arises, and impossible states stay
+impossible. A message is announced if it changes by more than epsilon. A vertex is
+announced if a message has arrived, even if its belief is the same: two changes that
+cancel still change both cavities. With damping, a message depends on its old value, so
+its source stays due until the message has converged.
 
-A superstep costs E * K exponentials, logarithms, and K**2 products (max: additions), of
-as many potentials. J. Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988; J.
-Yedidia, W. Freeman and Y. Weiss, "Constructing free-energy approximations and
-generalized belief propagation algorithms", IEEE Trans. Inf. Theory 51, 2005, section 3;
-the per-feature form is that of Onyx.
+A superstep costs E * K exponentials and logarithms, and E * K**2 products (additions in
+max-product), with as many reads of potentials.
+
+J. Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988; J. Yedidia, W. Freeman
+and Y. Weiss, "Constructing free-energy approximations and generalized belief
+propagation algorithms", IEEE Trans. Inf. Theory 51, 2005, section 3; the form for
+single features is from Onyx.
 """
 
 from __future__ import annotations
@@ -81,12 +87,12 @@ def of_loops(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="own", combine="sum")
 def of_shared_loops(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do as `of_loops`, with one potential for all edges."""
+    """Return the same as `of_loops`, with one potential for all edges."""
     return d.psi[f, f] if u == v else 0.0
 
 
 def log_of(x: float, is_log: bool) -> float:
-    """Return the log of a potential, in the type that it was given in, or itself."""
+    """Return the log of a potential in its own dtype; a log is returned unchanged."""
     if is_log:
         return x
     return math.log(x) if x > 0 else -math.inf
@@ -94,7 +100,7 @@ def log_of(x: float, is_log: bool) -> float:
 
 @fg.vertex
 def observe(f, v, d):  # type: ignore[no-untyped-def]
-    """Have all states but the observed one impossible; begin with that belief."""
+    """Exclude all states except an observed one; set the initial belief."""
     is_out = d.observed[v] != UNOBSERVED and d.observed[v] != f
     p = -math.inf if is_out else log_of(d.unary[v, f], d.is_log) + d.own[v, f]
     d.phi[v, f] = p
@@ -109,7 +115,7 @@ def first_impossible(f, v, d):  # type: ignore[no-untyped-def]
     return d.vertex_count if d.possible[v] else v
 
 
-#: By whether psi is shared.
+#: Whether psi is shared -> the foldmap that runs before the first superstep.
 begin = {
     False: fg.foldmap(of_loops, observe, first_impossible),
     True: fg.foldmap(of_shared_loops, observe, first_impossible),
@@ -144,23 +150,23 @@ def settle(new, old, damping):  # type: ignore[no-untyped-def]
     return damping * old + (1 - damping) * level if is_finite else level
 
 
-#: Sums of weights below it may have lost terms that float32 does not hold.
+#: Sums of weights below this may lack terms that have underflown in float32.
 LEAST = 1e-30
 
 
 @fg.collaborative
 def weigh(c):  # type: ignore[no-untyped-def]
-    """Return weights of which c are the logs, the largest 1; zeros if all are -inf."""
+    """Return weights with the logs c, scaled to a largest of 1; zeros for all -inf."""
     top = fg.feature_max(c)
     return math.exp(c - top) if top > -math.inf else 0.0
 
 
 def adder(is_shared: bool, damped: bool) -> Any:
-    """Return the function that sends sums, by a potential an edge or one for all.
+    """Return the edge function of sum-product, with potentials per edge or one for all.
 
-    The product is that of weights, at most 1, with one exponential and one logarithm a
-    state; its scale does not matter, since `mix` normalises. Where a sum is too small
-    or zero, the product is that of logs, with an exponential a pair of states.
+    The message is a product of weights, which are at most 1, with one exponential and
+    one logarithm per state; its scale does not matter, since `mix` normalises. If a sum
+    is below `LEAST`, it is computed from logs, with an exponential per pair of states.
     """
     mix = settle if damped else renew
 
@@ -181,7 +187,7 @@ def adder(is_shared: bool, damped: bool) -> Any:
 
     @fg.edge
     def send_sums_by_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
-        """Do as `send_sums`, with one potential for all edges."""
+        """Do the same as `send_sums`, with one potential for all edges."""
         if u == v:
             return False
         turned = not fg.is_twin(e)
@@ -198,7 +204,7 @@ def adder(is_shared: bool, damped: bool) -> Any:
 
 
 def maximizer(is_shared: bool, damped: bool) -> Any:
-    """Return the function that sends maxima, by a potential an edge or one for all.
+    """Return the edge function of max-product, with potentials per edge or one for all.
 
     Only damped messages depend on their previous values.
     """
@@ -217,7 +223,7 @@ def maximizer(is_shared: bool, damped: bool) -> Any:
 
     @fg.edge
     def send_by_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
-        """Do as `send`, with one potential for all edges."""
+        """Do the same as `send`, with one potential for all edges."""
         if u == v:
             return False
         c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
@@ -252,14 +258,14 @@ def settling(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def believe(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up; announce whatever arrived."""
+    """Add the messages to the potential; announce v if a message has changed."""
     d.belief_next[v, f] = d.phi[v, f] + d.total[v, f]
     return fg.any_feature(d.shift[v, f] > 0)
 
 
 @fg.vertex
 def note(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep the shift for `largest_change`; becoming impossible has no size."""
+    """Store the shift for `largest_change`; states that became impossible count 0."""
     d.change[v, f] = d.shift[v, f] if abs(d.shift[v, f]) < math.inf else 0.0
     return True
 
@@ -271,7 +277,7 @@ def largest_change(f, v, d):  # type: ignore[no-untyped-def]
 
 
 def make_step(send: Any, *, damped: bool, recorded: bool) -> fg.FoldMap:
-    """Put a superstep together from an edge function that sends messages."""
+    """Return the foldmap of a superstep, from an edge function that sends messages."""
     sums = [send, incoming, settling if damped else arriving]
     return fg.foldmap(
         *sums, *([note, believe, largest_change] if recorded else [believe])
@@ -279,7 +285,8 @@ def make_step(send: Any, *, damped: bool, recorded: bool) -> fg.FoldMap:
 
 
 SENDERS = {"sum-product": adder, "max-product": maximizer}
-#: By mode, whether psi is shared, whether messages are damped, and recorded.
+#: Mode, whether psi is shared, whether messages are damped, whether residuals are
+#: recorded -> the foldmap of a superstep.
 steps = {
     (mode, shared, damped, recorded): make_step(send, damped=damped, recorded=recorded)
     for mode, sender in SENDERS.items()
@@ -290,12 +297,12 @@ steps = {
 }
 step = steps["sum-product", False, False, False]
 
-# -- behind the last one
+# -- after the last superstep
 
 
 @fg.vertex
 def decide(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the likeliest state; take the logs over in float64."""
+    """Store the likeliest state, and the belief in float64."""
     d.best[v] = fg.argmax(d.belief[v, f])
     d.possible[v] = fg.any_feature(d.belief[v, f] > -math.inf)
     d.marginal[v, f] = d.belief[v, f]
@@ -304,7 +311,7 @@ def decide(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def share(f, v, d):  # type: ignore[no-untyped-def]
-    """Make a distribution of them."""
+    """Convert the logs to a distribution."""
     d.marginal[v, f] = fg.softmax(d.marginal[v, f])
     return True
 
@@ -319,7 +326,7 @@ def log_of_edge(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="pairs", combine="sum")
 def log_of_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do as `log_of_edge`, with one potential for all edges."""
+    """Return the same as `log_of_edge`, with one potential for all edges."""
     if u == v or fg.is_twin(e):
         return fg.nothing
     return d.psi[d.best[u], d.best[v]]
@@ -339,7 +346,7 @@ def sum_of_logs(f, v, d):  # type: ignore[no-untyped-def]
 
 
 end = fg.foldmap(decide, share, first_impossible)
-#: By whether psi is shared.
+#: Whether psi is shared -> the foldmap that computes ``log_score``.
 score = {
     False: fg.foldmap(log_of_edge, add_up, sum_of_logs),
     True: fg.foldmap(log_of_shared, add_up, sum_of_logs),
@@ -353,17 +360,16 @@ class BeliefPropagationResult(Result):
     Attributes
     ----------
     marginals : ndarray of float64, shape (V, K)
-        Beliefs; rows sum to one. Max-product: the max-marginals, scaled to that.
+        Beliefs; rows sum to one. Max-product: max-marginals, scaled likewise.
     states : ndarray of int64, shape (V,)
-        The likeliest state of each vertex, the smallest on ties. Max-product: together
-        they are the likeliest assignment where that is the only one and beliefs are
-        exact.
+        The likeliest state of each vertex, the smallest on ties. Max-product: if
+        beliefs are exact and the likeliest assignment is unique, `states` is it.
     log_score : float
         The log of the product of all potentials at `states`.
     messages : ndarray of shape (2 E, K)
-        Logs; row E + i is the message against the direction in which edge i was given.
+        Logs of messages; row i is along edge i as given, row E + i against it.
     run, residuals
-        As of every result.
+        See `Result`.
     """
 
     marginals: npt.NDArray[np.float64] = answer()
@@ -395,33 +401,33 @@ def belief_propagation(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Undirected. A self-loop is a potential of its vertex alone. Multi-edges are
-        potentials of their own and make a loop; multiply theirs where that matters.
+        Undirected. A self-loop is a potential of its vertex alone. Multi-edges have
+        their own potentials and form a cycle; to avoid it, multiply their potentials
+        into one edge.
     unary : array_like of shape (V, K)
-        Potentials of the states, 0 for impossible ones; variables with fewer than K
-        states have zeros behind them.
+        Potentials of the states, 0 for impossible ones. Variables with fewer than K
+        states have zeros in the remaining columns.
     pairwise : array_like of shape (E, K, K), or (K, K) for all edges
-        At [e, x, y] the potential of state x of the source and y of the target of edge
-        e, in the order and direction in which edges were given.
+        Entry [e, x, y] is the potential of state x of the source and y of the target of
+        edge e, in the order and direction in which edges were given.
     evidence : mapping of vertex to state, or array_like of int, shape (V,), optional
-        Observed states; -1 in an array for none.
+        Observed states; in an array, -1 for vertices that are not observed.
     mode : {"sum-product", "max-product"}, optional
         Marginals, or max-marginals and their likeliest assignment.
     damping : float, optional
-        Share of the old message in the new one, in [0, 1). Try 0.5 where messages
-        oscillate: the run does not converge and its residuals do not fall. Fixpoints
-        are the same.
+        Share of the old message in the new one, in [0, 1). Fixpoints are the same. Try
+        0.5 if messages oscillate, that is if residuals do not fall.
     epsilon : float, optional
-        A message of which no log moves by more than this is dropped, not announced.
+        A new message is dropped if none of its logs changes by more than this.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     is_log : bool, optional
         Whether potentials are logarithms (-inf: impossible), for large ranges.
     history : bool, optional
         Record the residual of every superstep, for ``result.plot()``.
     dtype : dtype, optional
-        float32 or float64. At a vertex of degree D a float32 belief is known to about
-        1e-7 * D, which `epsilon` must not be below.
+        float32 or float64. At a vertex of degree D, rounding errors of a float32 belief
+        are about 1e-7 * D; `epsilon` must not be less.
     **options
         ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -434,11 +440,11 @@ def belief_propagation(
     ------
     GraphInputError
         If the graph is directed; potentials do not fit it, or are negative, infinite or
-        NaN; or no state of a vertex is possible, which is named.
+        NaN; or no state of a vertex is possible (with the vertex).
 
     Notes
     -----
-    Bitwise repeatable in pull direction; no atomics there.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -496,7 +502,7 @@ def belief_propagation(
         )
     score[is_shared](state, **where)
     log_score, stored = float(state["log_score"][0]), state.view("msg")
-    of = state.graph  # on ranks, of which the rows are
+    of = state.graph  # on ranks, the graph to which the stored rows belong
     answers: dict[str, Any] = {
         "marginals": state.view("marginal"),
         "states": state.view("best"),
@@ -519,10 +525,10 @@ def message_state(
     epsilon: float,
     **properties: Any,
 ) -> fg.State:
-    """Return a State with room for beliefs and messages, which are all zero.
+    """Return a State with beliefs and messages of zero.
 
-    Potentials stay float64, as do their logs until they are stored in `phi`: in float32
-    some would be zero that have a log.
+    Potentials stay float64, and so do their logs until they are stored in `phi`: in
+    float32, small potentials would become zero.
     """
     zero, shape = real.type(0), unary.shape[1:]
     return fg.State(
@@ -542,7 +548,11 @@ def message_state(
 
 
 def tables_of(psi: fg.GivenArray, real: np.dtype[Any], mode: str) -> dict[str, Any]:
-    """Return properties: logs of potentials, and for sums weights, the largest 1."""
+    """Return the properties of pairwise potentials.
+
+    ``psi`` has their logs; sum-product also needs ``weight``, the potentials scaled to
+    a largest of 1.
+    """
     tables = {"psi": psi.astype(real)}
     if mode == "sum-product":
         top = psi.matrix().largest_of_columns().max() if len(psi) else 0.0
@@ -570,7 +580,7 @@ def _refuse_impossible(state: fg.State) -> None:
         raise fg.GraphInputError(
             "the observed state is impossible",
             where=f"vertex {first}",
-            fix="observe another, or nothing",
+            fix="observe another state, or none",
         )
 
 
@@ -589,18 +599,18 @@ def verify_belief_propagation(
     """Check a converged result, in float64.
 
     * A row of marginals is not negative and sums to one.
-    * It is the product of the vertex's potential and the messages into it.
-    * One more superstep moves no log of a message by more than `epsilon`, rounding
-      apart, states apart that the target excludes.
+    * It is the product of the vertex's potential and the messages into it, normalised.
+    * One more superstep changes no log of a message by more than `epsilon`, up to
+      rounding, except for states that the target excludes.
 
-    On a forest there is but one such fixpoint, and it is exact.
+    On a forest there is only one such fixpoint, and it is exact.
 
     Parameters
     ----------
     graph, unary, pairwise, evidence, mode, damping, epsilon, is_log
-        As given to `belief_propagation`.
+        As passed to `belief_propagation`.
     result : BeliefPropagationResult
-        Its answer.
+        The answer of `belief_propagation`.
 
     Raises
     ------
@@ -623,7 +633,7 @@ def verify_belief_propagation(
 
     marginals = result.marginals
     wanted = distributions(belief)
-    if graph.living is not None:  # dead vertices have none
+    if graph.living is not None:  # dead vertices have no distribution
         wanted[~graph.living] = 0
     sums = np.abs(marginals.sum(axis=1) - wanted.sum(axis=1).round())
     _require(

@@ -1,38 +1,39 @@
-"""Betweenness centrality: which part of all shortest paths runs through a vertex.
+"""Betweenness centrality: the share of shortest paths that run through a vertex.
 
-With ``sigma(s, t)`` the number of shortest paths from s to t and ``sigma(s, t, v)``
-that of those through v, the betweenness of v is the sum of ``sigma(s, t, v) / sigma(s,
-t)`` over all s and t other than v. Brandes sums the contributions of each source s.
-Forwards, level by level, paths are counted::
+With ``sigma(s, t)`` the number of shortest paths from s to t, and ``sigma(s, t, v)``
+the number of these through v, the betweenness of v is the sum of ``sigma(s, t, v) /
+sigma(s, t)`` over all s and t other than v. Brandes' algorithm sums the contributions
+of each source s. Forwards, level by level, paths are counted::
 
     sigma(s, v) = sum over edges u -> v from the level before of sigma(s, u)
 
-and backwards, from the last level to the first, with u the vertices one level on::
+and backwards, from the last level to the first, with u the vertices of the next level::
 
     share(s, v) = 1 / sigma(s, v) + sum over edges v -> u of share(s, u)
     delta(s, v) = sigma(s, v) share(s, v) - 1
 
-``delta(s, v)`` is the contribution of s. Neither sum has to test levels. A vertex
-not reached yet has no paths; and a share is zero before its vertex is computed,
-while no edge leads more than one level on.
+``delta(s, v)`` is the contribution of s. The sums need no test of levels: sigma is zero
+at vertices that are not reached yet, share is zero at vertices that are not computed
+yet, and no edge leads forward by more than one level.
 
-On long graphs, paths are more than numbers hold: on a grid of n x n up to ``2**(2 n)``.
-Where sigma overflows, a run begins anew in a form with exponents: ``sigma B**exponent``
-is the number of paths, and ``share B**-exponent`` the share, with ``B = 2**512``. A sum
-of paths is relative to the largest exponent of its terms, and one of shares to that of
-the vertex, which has no more paths than those beyond. Otherwise bits are the same.
+The number of paths may overflow: on a grid of n x n, it is up to ``2**(2 n)``. If sigma
+overflows, the run begins anew in a form with exponents: ``sigma B**exponent`` is the
+number of paths, and ``share B**-exponent`` the share, with ``B = 2**512``. A sum of
+paths is relative to the largest exponent of its terms. A sum of shares is relative to
+the exponent of v, which has no more paths than the vertices of the next level. If
+nothing overflows, both forms have the same bits.
 
-Where edges have lengths, `_weighted_betweenness` finds the same sums.
+For edges with lengths, `_weighted_betweenness` computes the same sums.
 
 State: ``level``, ``sigma`` and ``share`` (V, k), and ``exponent``, a column for each of
-k sources, which take one run; ``dependency`` (V,), of all runs. The run forwards
-records which vertices each level has reached, and the run backwards is on those, level
-by level. Forwards, a vertex reads its in-edges in a superstep if some source has just
-reached a neighbor and has not reached it; backwards, its out-edges once for each of its
-levels.
+the k sources of a run; ``dependency`` (V,), the sum over all runs. The run forwards
+records the vertices reached at each level, and the run backwards visits these sets in
+reverse. Forwards, a vertex reads its in-edges in a superstep if some source has just
+reached a neighbor but not the vertex; backwards, it reads its out-edges once for each
+of its levels.
 
 U. Brandes, "A Faster Algorithm for Betweenness Centrality", Journal of Mathematical
-Sociology 25, 2001; on some sources for all, U. Brandes, C. Pich, "Centrality Estimation
+Sociology 25, 2001. For samples of sources: U. Brandes, C. Pich, "Centrality Estimation
 in Large Networks", International Journal of Bifurcation and Chaos 17, 2007. Scales are
 those of networkx.
 """
@@ -61,29 +62,30 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Stands for no vertex, where fewer sources are left than a run takes.
+#: Source of unused columns, if fewer sources are left than a run has columns.
 NO_VERTEX = -1
 
-#: Sources of a run, where there are as many. Edges are read once for all of them, in
-#: as many supersteps as for one: from 8 to 32 the time of a source halved on R-MAT and
-#: social graphs, and 64 brought no more (two cores, 2026-11-22).
+#: Default number of sources per run. Edges are read once for all of them, in as many
+#: supersteps as for one. From 8 to 32, the time per source halved on R-MAT and social
+#: graphs; 64 was not faster (two cores, 2026-11-22).
 BATCH = 32
-#: Up to so many sources, a run on a graph that is not small is as wide as they are.
+#: Up to this number of sources, k is the next power of two, unless the graph is small.
 FEW = 4
-#: Vertices and edges of a small graph: unused columns cost less than kernels.
+#: Most vertices plus edges of a small graph: unused columns cost less than compiling
+#: kernels of another width.
 SMALL = 2**15
-#: Supersteps forwards, at most, behind which it is seen whether sigma has overflown: as
-#: many as an overflow takes where each vertex has two neighbors on its way.
+#: Supersteps forwards between checks for an overflow of sigma. If each vertex has two
+#: in-neighbors on its paths, sigma overflows after about 1024 levels.
 STAGE = 1536
-#: Numbers of paths from here on have another exponent.
+#: Numbers of paths from BASE on get a larger exponent; UNIT is 1 / BASE.
 BASE, UNIT = 2.0**512, 2.0**-512
-#: Bytes that the columns of a run take at most; the batch is halved down to 8 for it.
+#: Most bytes of the columns of a run; the default batch is halved, down to 8, to fit.
 COLUMNS = 2**29
 
 
 @fg.vertex
 def begin(f, v, d):  # type: ignore[no-untyped-def]
-    """Forget the sources before, and begin at the next ones."""
+    """Reset the values of earlier sources, and begin at the new ones."""
     is_source = v == d.source[f]
     d.level_next[v, f] = 0 if is_source else -1
     d.sigma_next[v, f] = 1.0 if is_source else 0.0
@@ -93,19 +95,19 @@ def begin(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def unseen(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices that a source has not reached."""
+    """Return True for vertices that a source has not reached."""
     return d.level[v, f] < 0
 
 
 @fg.gather(into="paths", combine="sum")
 def paths_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the paths to an in-neighbor; there are some if it has been reached."""
+    """Return the number of paths to an in-neighbor; 0 if it is not reached."""
     return d.sigma[u, f]
 
 
 @fg.vertex
 def settle(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the next level, and the number of paths."""
+    """Store the level and the number of paths of a vertex reached now."""
     if d.level[v, f] >= 0 or d.paths[v, f] == 0:
         return False
     d.level_next[v, f] = d.superstep - d.begun + 1
@@ -115,33 +117,33 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="overflows", combine="any")
 def too_many(f, v, d):  # type: ignore[no-untyped-def]
-    """See whether there are more paths than numbers hold."""
+    """Test whether the number of paths has overflown."""
     return not d.sigma[v, f] < np.inf
 
 
 @fg.vertex
 def begin_exponents(f, v, d):  # type: ignore[no-untyped-def]
-    """Have exponents at the sources."""
+    """Set the exponents of sources to 0, and of other vertices to -1."""
     d.exponent_next[v, f] = 0 if v == d.source[f] else -1
     return True
 
 
 @fg.gather(into="largest", combine="max")
 def exponents_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the largest exponent of in-neighbors that have been reached."""
+    """Return the exponent of an in-neighbor; -1 if it is not reached."""
     return d.exponent[u, f]
 
 
 @fg.gather(into="paths", combine="sum")
 def scaled_paths_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the paths to an in-neighbor, in units of that exponent."""
+    """Return the number of paths to an in-neighbor, for the largest exponent."""
     below = d.largest[v, f] - d.exponent[u, f]
     return d.sigma[u, f] * (1.0 if below == 0 else UNIT if below == 1 else 0.0)
 
 
 @fg.vertex
 def settle_scaled(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the next level, and the number of paths."""
+    """Store level, number of paths and exponent of a vertex reached now."""
     if d.level[v, f] >= 0 or d.paths[v, f] == 0:
         return False
     is_larger = d.paths[v, f] >= BASE
@@ -153,14 +155,14 @@ def settle_scaled(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="beyond", combine="sum", along="out")
 def scaled_shares_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the shares of out-neighbors, in the unit of the vertex."""
+    """Return the share of an out-neighbor, relative to the exponent of v."""
     above = d.exponent[u, f] - d.exponent[v, f]
     return d.share[u, f] * (1.0 if above <= 0 else UNIT if above == 1 else 0.0)
 
 
 @fg.gather(into="beyond", combine="sum", along="out")
 def shares_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the shares of out-neighbors; those of the next level have some."""
+    """Return the share of an out-neighbor; 0 unless it is in the next level."""
     return d.share[u, f]
 
 
@@ -179,13 +181,13 @@ def depend(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="reached", combine="sum")
 def count_reached(f, v, d):  # type: ignore[no-untyped-def]
-    """Count the vertices that a source has reached, but for itself."""
+    """Count the vertices that a source has reached, without the source."""
     return 1 if d.level[v, f] > 0 else 0
 
 
 @fg.reduce(into="overflown", combine="any")
 def no_number(f, v, d):  # type: ignore[no-untyped-def]
-    """See whether there were more paths than numbers hold."""
+    """Test whether a number of paths has overflown in a contribution."""
     return not d.dependency[v] < np.inf
 
 
@@ -219,12 +221,12 @@ class BetweennessResult(Result):
     Attributes
     ----------
     centralities : ndarray of float64, shape (V,)
-        Non-negative. Of one source alone, without endpoints, nothing is known at the
-        source itself: nan.
+        Non-negative. With a single source and without endpoints, nan at the source,
+        where nothing is known.
     dependencies : ndarray of float64, shape (V,)
         The sum of the contributions of the sources, before scaling.
     sources : ndarray of int64
-        The vertices at which paths began.
+        The sources of the paths.
     """
 
     centralities: npt.NDArray[np.float64] = answer()
@@ -245,34 +247,34 @@ def betweenness_centrality(
     batch: int | None = None,
     **options: Any,
 ) -> BetweennessResult:
-    """Find which part of all shortest paths runs through each vertex.
+    """Compute the share of shortest paths that run through each vertex.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Paths go along ``u -> v``; both ways where the graph is undirected. Paths along
-        different multi-edges are different.
+        Paths follow ``u -> v``, in both directions if the graph is undirected. Paths
+        along different multi-edges are different.
     sources : array_like of int or str, optional
-        Where paths begin, as ids or as names that are text; all different. The result
-        is scaled as if from all vertices. Default: everywhere.
+        The sources of paths, as ids or as names that are text; all different. The
+        result is scaled to estimate that of all sources. Default: all vertices.
     samples : int, optional
-        So many sources are drawn instead.
+        Number of sources to draw at random, in place of `sources`.
     seed : int or Generator, optional
-        For drawing them.
+        Seed for drawing sources.
     weights : array_like of shape (E,), optional
-        Lengths of the edges, more than zero and finite, in the order in which they were
-        given. None may be so short that rounding could lose it behind others: 2**-53 of
-        the longest path that there could be, which is V times the longest edge, or all
-        edges if these are shorter. Default: one, whatever weights the graph has.
+        Lengths of the edges, positive and finite, in the order in which they were
+        given. A length must not be lost in the rounding of a path's length: it must
+        exceed 2**-53 times the sum of all lengths, or of V times the longest if that is
+        less. Default: one, also if the graph has weights.
     normalized : bool, optional
-        Whether the result is a part of all pairs, between zero and one. Otherwise it is
-        a number of pairs; those of an undirected graph count once.
+        Whether the result is a share of all pairs, between zero and one. Otherwise it
+        is a number of pairs; pairs of an undirected graph count once.
     endpoints : bool, optional
-        Whether a path runs through its ends, too.
+        Whether a path also counts at its ends.
     batch : int, optional
-        How many sources take one run: 40 bytes a vertex for each. Default: 32, or down
-        to 8 on large graphs, so that they take no more than 512 MiB; as many as there
-        are if there are at most four, and the graph has some size.
+        Number of sources per run; each takes 40 bytes per vertex. Default: 32, or down
+        to 8 on large graphs, so that they take no more than 512 MiB; the number of
+        sources if it is at most four and the graph is not small.
     **options
         ``target``, ``direction``, ``deterministic``, ... as for calling a foldmap.
 
@@ -292,9 +294,10 @@ def betweenness_centrality(
 
     Notes
     -----
-    In float64. Bitwise repeatable in pull direction; no atomics there. Lengths of paths
-    are equal if their sums, rounded from the source on, are: of weights that are no
-    integers or quarters, ones that differ by their rounding are different lengths.
+    Values are float64. Bitwise repeatable in pull direction, which has no atomics. Two
+    paths have equal lengths if their sums, rounded edge by edge from the source on, are
+    equal. For weights that are not exact in binary, such as 0.1, paths that should be
+    equal may differ by rounding.
 
     Examples
     --------
@@ -350,7 +353,7 @@ def betweenness_centrality(
 
 
 def _width(graph: fg.Graph, batch: int | None, sources: int) -> int:
-    """Return k: of few widths, so that few kernels are compiled."""
+    """Return k, one of few widths, so that few kernels are compiled."""
     if batch is not None:
         require_number("batch", batch, 1 <= batch < 1 << 31, "from 1 to 2**31 - 1")
     is_small = graph.vertex_count + graph.edge_count < SMALL
@@ -408,7 +411,7 @@ def _both_ways(
     stage: int,
     runs: list[fg.Run],
 ) -> bool:
-    """Run forwards and backwards; False, and nothing added, where sigma overflows."""
+    """Run forwards and backwards; return False, adding nothing, if sigma overflows."""
     begin, out, back = form
     begin(state, **called_with(options))
     sets: list[fg.ActiveSet] = []
@@ -472,9 +475,9 @@ def _scales(
 ) -> tuple[np.float64, np.float64]:
     """Return the factors that scale the sum: at other vertices, and at a source.
 
-    A vertex lies between the ends of a path, or at one with `endpoints`. So it has n
-    vertices that can be one end, and n - 1 that can be the other; and paths from c
-    sources stand for those from all n.
+    A vertex lies between the ends of a path, or with `endpoints` also at an end. Hence
+    n vertices can be one end, and n - 1 the other; paths from c sources represent the
+    paths from all n.
     """
     n = graph.living_count - (not endpoints)
     if n < 2:
@@ -495,22 +498,22 @@ def verify_betweenness_centrality(
 ) -> None:
     """Check betweenness against a recurrence over distances, in NumPy.
 
-    * It is what the dependencies of all sources add up to, each computed alone, from
-      distances and numbers of paths, up to the rounding of its sums.
-    * The dependencies of a source add up to the inner vertices of its shortest paths:
-      to the mean numbers of edges less one, without weights the distances less one.
+    * Betweenness is the sum of the dependencies of all sources, each computed from
+      distances and numbers of paths, up to the rounding of sums.
+    * The sum of the dependencies of a source is the number of inner vertices of its
+      shortest paths: the mean number of edges minus one, summed over all targets.
 
     Parameters
     ----------
     graph, sources, weights, normalized, endpoints
-        As given to `betweenness_centrality`; of samples, ``result.sources``.
+        As passed to `betweenness_centrality`; for samples, ``result.sources``.
     centralities : array_like of shape (V,)
-        Its answer.
+        The answer of `betweenness_centrality`.
 
     Raises
     ------
     AssertionError
-        With the vertex, or the source, at which a property fails first.
+        If a property fails, with the first such vertex or source.
     """
     graph = fg.as_graph(graph)
     answer = fg.given_array(centralities, np.float64, "centralities").on_host()
@@ -533,8 +536,8 @@ def verify_betweenness_centrality(
         expected[source] += others.sum() * endpoints
     scales = _scales(graph, len(chosen), normalized=normalized, endpoints=endpoints)
     expected *= np.where(np.isin(np.arange(len(expected)), chosen), *scales[::-1])
-    # All terms are positive: relative roundings add up, edge by edge, both ways. Of
-    # paths with weights, the longest may have more edges than the mean.
+    # All terms are positive: relative rounding errors add up, edge by edge, forwards
+    # and backwards. With weights, a path may have more edges than the mean.
     edges_of_a_path = deepest if weights is None else min(2 * deepest, len(answer))
     eps = np.finfo(np.float64).eps
     rounding = 4 * eps * (2 * (edges_of_a_path + 1) * (degree + 4) + len(chosen))
@@ -545,7 +548,7 @@ def verify_betweenness_centrality(
 def _dependencies(
     edges: Edges, lengths: Array, source: int, count: int
 ) -> tuple[Array, Array]:
-    """Return mean numbers of edges from a source, 0 for none, and its dependencies."""
+    """Return mean numbers of edges of paths from a source, and its dependencies."""
     u, v = edges.sources, edges.targets
     distance, before = np.full(count, np.inf), np.empty(0)
     distance[source] = 0
@@ -557,7 +560,7 @@ def _dependencies(
     )
     last = last[np.argsort(distance[v[last]], kind="stable")]
     turns = np.split(last, np.flatnonzero(np.diff(distance[v[last]])) + 1)
-    # Where it has a wider exponent than float64, more paths fit.
+    # On platforms where longdouble has a wider exponent, more paths fit.
     sigma, hops = np.zeros((2, count), np.longdouble)
     sigma[source] = 1
     for edge in turns:

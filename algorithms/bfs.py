@@ -1,20 +1,20 @@
-"""Breadth-first search: how many edges away every vertex is, and by which neighbor.
+"""Breadth-first search: the distance of every vertex in edges, and its parent.
 
 A superstep reaches the vertices one edge further on::
 
     level'(v)  = 1 + level(u)  for the edges u -> v whose source has a level
     parent'(v) = u             for one of them
 
-Only vertices without a level gather, and they are due only where a source was reached
-in the superstep before. So all sources that have a level have the same one there, and
-any one of them will do (``first=True``): a vertex looks no further than the first.
-All k columns, one for each search, are computed at once.
+Only vertices without a level gather, and only if a source of theirs was reached in the
+superstep before. All sources of such a vertex that have a level have the same level.
+Therefore any of them may be the parent, and the gather stops at the first one
+(``first=True``). All k columns, one for each search, are computed at once.
 
-Of a vertex that is due, a superstep reads edges until each search has found a source;
-one that has its level costs a test. It moves 8 k bytes for each vertex reached.
+A superstep reads the edges of a due vertex until each search has found a source; a
+vertex that has a level costs a test. It moves 8 k bytes for each vertex reached.
 
 S. Beamer, K. Asanović, D. Patterson, "Direction-Optimizing Breadth-First Search", SC
-2012; properties of a right answer: S. Beamer, K. Asanović, D. Patterson, "The GAP
+2012; properties of a correct answer: S. Beamer, K. Asanović, D. Patterson, "The GAP
 Benchmark Suite", 2015.
 """
 
@@ -42,13 +42,13 @@ UNREACHED = -1
 
 @fg.vertex
 def unseen(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices that a search has not reached."""
+    """Return True for vertices that a search has not reached."""
     return d.level[v, f] < 0
 
 
 @fg.gather(into="near", combine="argmin", sources="active", first=True)
 def seen_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the level of a source that has one."""
+    """Return the level of a source that has one."""
     if d.level[u, f] < 0:
         return fg.nothing
     return d.level[u, f]
@@ -56,7 +56,7 @@ def seen_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def settle(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the next level, from that source."""
+    """Set the level of v to the next one, and its parent to the source found."""
     if d.level[v, f] >= 0 or d.near_source[v, f] < 0:
         return False
     d.level_next[v, f] = d.near[v, f] + 1
@@ -67,7 +67,7 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 step = fg.foldmap(unseen, seen_neighbors, settle)
 
 
-#: The level of unreached vertices in updates, which take paths of edges of length one.
+#: The level of unreached vertices in updates, which run `sssp` with edges of length 1.
 FAR = 1 << 30
 
 
@@ -78,9 +78,10 @@ class BfsResult(PathsResult):
     Attributes
     ----------
     levels : ndarray of int32, shape (V,) or (V, k)
-        Edges of a shortest path from the source; -1 where none leads.
+        Number of edges of a shortest path from the source; -1 without a path.
     parents : ndarray of int32, shape (V,) or (V, k)
-        The vertex before on such a path; a source is its own, -1 where none leads.
+        The previous vertex on such a path; the source itself for a source, -1 without a
+        path.
     """
 
     levels: npt.NDArray[np.int32] = answer()
@@ -89,7 +90,7 @@ class BfsResult(PathsResult):
     tree_name: ClassVar[str] = "parents"
 
     def _resume(self, following: Following) -> Update | str:
-        """Find the levels that are less, behind those whose edges are gone."""
+        """Recompute levels along deleted edges, then decrease levels."""
         if following.arguments["max_depth"] is not None:
             return "levels end at max_depth"
         from featgraph.algorithms.sssp import step_by_one
@@ -112,14 +113,14 @@ def bfs(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        A search goes along ``u -> v``; both ways where the graph is undirected.
+        Searches follow ``u -> v``, in both directions if the graph is undirected.
     sources : int or str, or array_like of them, shape (k,)
-        Where to begin, as ids or as names that are text: see `Graph.vertex_names`. Of
-        several vertices, each begins a search of its own: a column of the result.
+        The sources, as ids or as names that are text: see `Graph.vertex_names`. Each of
+        several sources begins a search of its own, a column of the result.
     together : bool, optional
-        All sources begin one search: levels are edges from the nearest of them.
+        Whether all sources begin one search: levels are distances from the nearest.
     max_depth : int, optional
-        Go no further than so many edges. Default: as far as edges lead.
+        The highest level. Default: no limit.
     **options
         ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -131,13 +132,13 @@ def bfs(
     Raises
     ------
     GraphInputError
-        If a source is no vertex, or `max_depth` is no count.
+        If a source is not a vertex, or `max_depth` is not a count.
 
     Notes
     -----
-    Levels are the same on every target and with all options. It is not defined which of
-    several vertices that could be the parent is taken; with ``deterministic=True`` the
-    smallest is, and all edges are read for it.
+    Levels are the same on every target and with all options. If a vertex has several
+    possible parents, the choice is not defined; with ``deterministic=True``, it is the
+    smallest, for which all edges are read.
 
     Examples
     --------
@@ -186,22 +187,22 @@ def verify_bfs(
     """Check the answer of a search.
 
     * Sources, and no other vertices, have level zero.
-    * No edge leads from a level to one more than one further, or to a vertex that was
-      not reached, but from the last level that was asked for.
-    * The parent of a vertex is one level nearer, and an edge leads from it; a source is
-      its own, and a vertex that was not reached has none.
+    * No edge leads to a level that is higher by more than one, or to an unreached
+      vertex, except from the level `max_depth`.
+    * The parent of a vertex is one level lower, and an edge leads from it to the
+      vertex; a source is its own parent, and an unreached vertex has none.
 
     Parameters
     ----------
     graph, sources, together, max_depth
-        As given to `bfs`.
+        As passed to `bfs`.
     levels, parents : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `bfs`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)

@@ -1,28 +1,27 @@
-"""Circuit simulation: the voltages of a network of resistors between given ones.
+"""Circuit simulation: the voltages of a network of resistors with held vertices.
 
-At every vertex that is not held at a voltage, currents over its edges and the current
-fed into it add up to zero. With ``g(u, v)`` the conductance of an edge and ``I(v)`` the
-current fed in, this is solved for V(v), superstep by superstep (Jacobi)::
+At every vertex that is not held at a voltage, the currents along its edges and the
+current fed into it sum to zero. With ``g(u, v)`` the conductance of an edge and
+``I(v)`` the current fed in, each superstep solves this equation for V(v) (Jacobi)::
 
     V'(v) = (sum over edges u - v of g(u, v) V(u) + I(v)) / sum over edges of g(u, v)
 
-The fixpoint is the solution of Kirchhoff's equations. The voltages come nearer in every
-superstep if a path of resistors leads from each free vertex to a held one, which is
-checked. Large grids need many supersteps: about the square of their side.
+The fixpoint is the solution of Kirchhoff's equations. The voltages converge to it if a
+path of resistors leads from each free vertex to a held one, which is checked. Large
+grids need many supersteps: about the square of their side.
 
 State: ``voltage``, ``fed`` and ``supplied`` (V, k), a column for each set of sources;
-``held`` (V,); ``total`` (V,), the conductances of a vertex added up; ``weight``, the
-conductances, one a given edge, and ``through`` (k), one a direction. A superstep reads
-E * k values and moves V * k of them; vertices none of whose neighbors has moved by more
-than epsilon are skipped.
+``held`` (V,); ``total`` (V,), the sum of the conductances at a vertex; ``weight``, the
+conductances, one per given edge; ``through`` (2 E, k), the currents, one per direction.
+A superstep reads E * k values along edges, and updates V * k voltages. Vertices whose
+neighbors have all changed by epsilon or less are skipped.
 
 The benchmark CS of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
 Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
 L. N. Bhuyan, "Scalable SIMD-Efficient Graph Processing on GPUs", PACT, 2015. There it
-is a load for the machine: it runs over the in-edges of directed graphs, with weights
-that are made up. Here the graph is undirected, since a resistor conducts both ways;
-sums of g are made once; and held voltages and currents fed in make it a circuit with a
-solution that can be checked.
+is a synthetic workload on the in-edges of directed graphs, with arbitrary weights. Here
+the graph is undirected, since a resistor conducts both ways; sums of g are computed
+once; and held voltages and fed currents define a circuit whose solution can be checked.
 Y. Saad, "Iterative Methods for Sparse Linear Systems", SIAM, 2003, chapter 4, for
 Jacobi's method.
 """
@@ -64,13 +63,13 @@ Array = npt.NDArray[Any]
 
 @fg.gather(into="conducts", combine="sum")
 def conductances_of_edges(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take how well a resistor conducts."""
+    """Return the conductance of a resistor."""
     return d.weight[e]
 
 
 @fg.vertex
 def add_up(f, v, d):  # type: ignore[no-untyped-def]
-    """Add them up."""
+    """Store the sum of the conductances."""
     d.total[v] = d.conducts[v]
     return True
 
@@ -94,7 +93,7 @@ def divisor(total: Any) -> Any:
 
 @fg.vertex
 def balance(f, v, d):  # type: ignore[no-untyped-def]
-    """Choose the voltage at which the currents of the vertex cancel."""
+    """Set the voltage at which the currents of v sum to zero."""
     if d.held[v]:
         return False
     new = (d.inflow[v, f] + d.fed[v, f]) / divisor(d.total[v])
@@ -104,7 +103,7 @@ def balance(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """Find how far the voltages moved."""
+    """Return the change of a voltage."""
     return abs(d.voltage_next[v, f] - d.voltage[v, f])
 
 
@@ -112,7 +111,7 @@ step = fg.foldmap(conducted, balance)
 step_with_residual = fg.foldmap(conducted, balance, largest_change)
 
 
-# -- behind the last one
+# -- after the last superstep
 
 
 @fg.gather(into="leaving", combine="sum")
@@ -184,19 +183,19 @@ def climb(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="floating", combine="sum")
 def has_no_path(f, v, d):  # type: ignore[no-untyped-def]
-    """Count the vertices without a path; one that is held needs none."""
+    """Count the free vertices without a path to a held one."""
     return 0 if d.held[v] or d.marked[v - d.drop[v]] > 0 else 1
 
 
 @fg.vertex
 def not_linked(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices that no path is known to."""
+    """Return True for vertices without a known path."""
     return not d.linked[v]
 
 
 @fg.gather(into="leads", combine="any", sources="active")
 def linked_by(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for an open edge to a vertex with a path."""
+    """Test whether the edge is open and its other end has a path."""
     return d.linked[u] and d.weight[e] > 0
 
 
@@ -218,7 +217,7 @@ class CircuitResult(Result):
     Attributes
     ----------
     voltages : ndarray of shape (V,) or (V, k)
-        Those given where vertices are held.
+        The voltages; at held vertices, those given.
     currents : ndarray of shape (E,) or (E, k)
         The current through each given edge, from its source to its target.
     supplied : ndarray of shape (V,) or (V, k)
@@ -256,19 +255,20 @@ def circuit_simulation(
         Voltages of held vertices, such as sources and ground; nan for free vertices,
         in all columns of a row.
     conductances : array_like of shape (E,), optional
-        Non-negative, in the order in which the edges were given: one over resistances.
-        Default: the weights of the graph, or one.
+        Conductances (1 / resistance), not negative, in the order in which the edges
+        were given. Default: the weights of the graph, or one.
     currents : float, or array_like of shape (V,) or (V, k), optional
         The current fed into free vertices from outside.
     epsilon : float, optional
-        A change of a voltage by no more than this is dropped and not announced. In the
+        A change of a voltage by this or less is dropped and not announced. It has the
         unit of the voltages: choose it far below their differences.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
-        float64, or float32, which takes no `epsilon` below 1e-6 times the voltages.
+        float64, or float32, which needs an `epsilon` of at least 1e-6 times the
+        voltages.
     **options
         ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -281,8 +281,8 @@ def circuit_simulation(
     ------
     GraphInputError
         If the graph is directed, voltages, currents or conductances do not fit it or
-        are not finite, a conductance is negative, or no held vertex can be reached from
-        a free one.
+        are not finite, a conductance is negative, or a free vertex has no path to a
+        held one.
 
     Warns
     -----
@@ -291,10 +291,10 @@ def circuit_simulation(
 
     Notes
     -----
-    On convergence the currents of a free vertex cancel up to epsilon times the sum of
-    its conductances. The voltages may be farther off than epsilon, by a factor that
-    grows as convergence slows down. Bitwise repeatable in pull direction; no atomics
-    there.
+    After convergence, the currents of a free vertex sum to zero, up to epsilon times
+    the sum of its conductances. The errors of voltages may exceed epsilon, by a factor
+    that grows as convergence slows down. Bitwise repeatable in pull direction, which
+    has no atomics.
 
     Examples
     --------
@@ -358,17 +358,18 @@ def circuit_simulation(
         max_supersteps=max_supersteps,
         **options,
     )
-    for behind in end:
-        behind(state, **where)
+    for foldmap in end:
+        foldmap(state, **where)
     one = given.ndim < 2 and sent.ndim < 2
     answers: dict[str, Any] = {
         "voltages": state.view("voltage"),
         "supplied": state.view("supplied"),
     }
     if one:
-        # Of a graph in parts a rank has some of the rows.
+        # The number of rows is V, or the number of vertices of this rank.
         answers = {name: view.reshape(len(view)) for name, view in answers.items()}
-    stored, of = state.view("through"), state.graph  # on ranks, of which the rows are
+    # On ranks, `state.graph` is the graph to which the stored rows belong.
+    stored, of = state.view("through"), state.graph
     answers["currents"] = lambda _: _of_edges(of, stored, one)
     return CircuitResult(
         run=run, vertex_names=graph.vertex_names, residuals=residuals, **answers
@@ -383,7 +384,7 @@ def _fed(graph: fg.Graph, currents: fg.GivenArray) -> fg.GivenArray:
 
 
 def _of_edges(graph: fg.Graph, stored: fg.View, one: bool) -> Array:
-    """Return (E,) or (E, k): the currents along given edges."""
+    """Return the currents along given edges, (E,) or (E, k)."""
     found = graph.collect_edge_values(stored)
     return found[:, 0] if one else found
 
@@ -399,22 +400,23 @@ def verify_circuit_simulation(
 ) -> None:
     """Check the voltages of a converged run, in float64.
 
-    * Held vertices have the voltage that was given.
-    * Where nothing is fed in, no voltage is outside the held ones of its component.
-    * At free vertices, the currents cancel up to epsilon times the sum of the
-      conductances, rounding apart.
+    * Held vertices have the given voltages.
+    * If no currents are fed in, each voltage is in the range of the held ones of its
+      component.
+    * At free vertices, the currents sum to zero, up to epsilon times the sum of the
+      conductances and rounding.
 
     Parameters
     ----------
     graph, voltages, conductances, currents, epsilon
-        As given to `circuit_simulation`.
+        As passed to `circuit_simulation`.
     result : array_like of shape (V,) or (V, k)
-        The voltages that it returned.
+        The voltages of the answer.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph, directed=False)
     answer = fg.given_array(result, where="result").on_host()
@@ -469,16 +471,16 @@ def _path_properties(graph: fg.Graph, held: Any) -> dict[str, Any]:
 def _require_paths(
     state: fg.State, held: int, target: str, *, what: str, fix: str | None
 ) -> None:
-    """Raise GraphInputError where no path leads to a vertex from a held one.
+    """Raise GraphInputError if no path leads to some vertex from a held one.
 
     Parameters
     ----------
     state : State
     held : int
-        How many vertices are.
+        The number of held vertices.
     target : str
     what, fix : str
-        For the error.
+        Message and fix of the error.
     """
     count = state.graph.vertex_count
     if state.graph.ranks is None:
@@ -506,7 +508,7 @@ def _floating(state: fg.State) -> Any:
 
 
 def component_of(graph: fg.Graph, is_open: Array) -> Array:
-    """Return (V,): the component of each vertex, along the given edges in a mask."""
+    """Return the component of each vertex, (V,), along the given edges in a mask."""
     ends = graph.sources[is_open], graph.targets[is_open]
     count = graph.vertex_count
     matrix = sp.coo_matrix((np.ones(len(ends[0]), np.int8), ends), (count, count))

@@ -1,19 +1,20 @@
-"""Closeness centrality: how near the others are from which a vertex can be reached.
+"""Closeness centrality: the inverse mean distance of vertices that reach a vertex.
 
-With ``d(u, t)`` the distance from u to t, n the number of vertices from which a path
-leads to t, t among them, and V that of all::
+With ``d(u, t)`` the distance from u to t, and n the number of vertices u with a path to
+t, including t::
 
-    closeness(t) = (n - 1) / (sum over those u of d(u, t)) * (n - 1) / (V - 1)
+    closeness(t) = (n - 1) / (sum over these u of d(u, t)) * (n - 1) / (V - 1)
 
-The second factor (Wasserman and Faust) makes what is near to few others count less; it
-can be left out. Distances are found backwards, from all k vertices t of a run at once::
+The second factor (Wasserman and Faust) lowers the closeness of vertices that few others
+reach; it can be left out. Distances are computed backwards, from all k vertices t of a
+run at once::
 
     d(v, t) = min over edges v -> u of w(v, u) + d(u, t)
 
-State: ``distance`` (V, k), a column for each t; with lengths ``weight``, one a given
-edge. Without, all vertices at a distance are found in one superstep, and those that
-have one look no further. A superstep reads the out-edges of vertices next to some that
-have moved. Sums and numbers are reduced over all vertices, once a run.
+State: ``distance`` (V, k), a column for each t; with lengths also ``weight``, one per
+given edge. Without lengths, one superstep finds all vertices of a level, which are then
+final. A superstep reads the out-edges of vertices that have a changed out-neighbor.
+Sums and counts are reduced over all vertices, once per run.
 
 L. C. Freeman, "Centrality in Social Networks: Conceptual Clarification", Social
 Networks 1, 1979; S. Wasserman, K. Faust, "Social Network Analysis: Methods and
@@ -40,36 +41,36 @@ __all__ = ["ClosenessResult", "closeness_centrality", "verify_closeness_centrali
 
 Array = npt.NDArray[Any]
 
-#: Stands for no vertex, where fewer are left than a run takes.
+#: Target of unused columns, if fewer vertices are left than a run has columns.
 NO_VERTEX = -1
-#: Vertices of a run. Edges are read once for all of them.
+#: Default number of targets per run. Edges are read once for all of them.
 BATCH = 32
-#: Bytes that the columns of a run take at most; the batch is halved down to 8 for it.
+#: Most bytes of the columns of a run; the default batch is halved, down to 8, to fit.
 COLUMNS = 2**29
 
 
 @fg.vertex
 def begin(f, v, d):  # type: ignore[no-untyped-def]
-    """Forget the vertices before, and begin at the next ones."""
+    """Reset the levels of earlier targets, and begin at the new ones."""
     d.level_next[v, f] = 0 if v == d.target[f] else -1
     return True
 
 
 @fg.vertex
 def unseen(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices that have no distance to some target."""
+    """Return True for vertices without a distance to some target."""
     return d.level[v, f] < 0
 
 
 @fg.gather(into="leads", combine="any", along="out", sources="active")
 def seen_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for an out-neighbor that has one."""
+    """Test whether an out-neighbor has a distance."""
     return d.level[u, f] >= 0
 
 
 @fg.vertex
 def settle(f, v, d):  # type: ignore[no-untyped-def]
-    """Be one farther."""
+    """Set the distance of v to one more."""
     if d.level[v, f] >= 0 or not d.leads[v, f]:
         return False
     d.level_next[v, f] = d.superstep - d.begun + 1
@@ -78,14 +79,14 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def begin_measuring(f, v, d):  # type: ignore[no-untyped-def]
-    """Forget the vertices before, and begin at the next ones, with lengths."""
+    """Reset the distances of earlier targets, and begin at the new ones."""
     d.distance_next[v, f] = 0.0 if v == d.target[f] else np.inf
     return True
 
 
 @fg.gather(into="way", combine="min", along="out", sources="active")
 def ways_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Go along the edge, and on from its target."""
+    """Return the length of the path that begins with the edge."""
     return d.weight[e] + d.distance[u, f]
 
 
@@ -98,29 +99,29 @@ def shorten(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="reaching", combine="sum")
 def count_levels(f, v, d):  # type: ignore[no-untyped-def]
-    """Count the vertices that reach a target, itself among them."""
+    """Count the vertices that reach a target, including itself."""
     return 1 if d.level[v, f] >= 0 else 0
 
 
 @fg.reduce(into="total", combine="sum")
 def add_levels(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up how far they are."""
+    """Sum their distances."""
     return max(d.level[v, f], 0)
 
 
 @fg.reduce(into="reaching", combine="sum")
 def count_distances(f, v, d):  # type: ignore[no-untyped-def]
-    """Count the same with lengths."""
+    """Count the vertices that reach a target, with lengths."""
     return 1 if d.distance[v, f] < np.inf else 0
 
 
 @fg.reduce(into="total", combine="sum")
 def add_distances(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up the same with lengths."""
+    """Sum their distances, with lengths."""
     return d.distance[v, f] if d.distance[v, f] < np.inf else 0.0
 
 
-#: with lengths -> what begins a run, what is repeated, what ends it.
+#: Whether edges have lengths -> the foldmaps that begin a run, repeat, and end it.
 STEPS = {
     False: (
         fg.foldmap(begin),
@@ -145,14 +146,13 @@ class ClosenessResult(Result):
     Attributes
     ----------
     centralities : ndarray of float64, shape (k,)
-        Of the vertices asked for; zero where no other vertex is
-        at a distance.
+        The closeness of `vertices`; zero for a vertex that no other reaches.
     reaching : ndarray of int64, shape (k,)
-        From how many others a path leads there.
+        The number of other vertices with a path to each vertex.
     distances : ndarray of float64, shape (k,)
-        The sum of the distances of those.
+        The sum of their distances.
     vertices : ndarray of int64, shape (k,)
-        Of which vertices: all that are not dead, if none were asked for.
+        The vertices passed to the call; by default all that are not dead.
     """
 
     centralities: npt.NDArray[np.float64]
@@ -179,22 +179,21 @@ def closeness_centrality(
     batch: int | None = None,
     **options: Any,
 ) -> ClosenessResult:
-    """Find how near to each vertex those are that reach it.
+    """Compute the closeness of vertices, from the distances of all that reach them.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Paths go along ``u -> v``; both ways where the graph is undirected.
+        Paths go along ``u -> v``; in both directions if the graph is undirected.
     vertices : array_like of int or str, shape (k,), optional
-        Whose closeness to find, as ids or as names that are text. Default: of all
-        vertices.
+        The vertices, as ids or as names that are text. Default: all vertices.
     weights : array_like of shape (E,), optional
         Lengths of the edges, not negative, in the order in which they were given; inf
-        closes an edge. Default: one, whatever weights the graph has.
+        closes an edge. Default: one, also if the graph has weights.
     wf_improved : bool, optional
-        Whether to multiply by the part of all others that reach the vertex.
+        Whether to multiply by the share of other vertices that reach the vertex.
     batch : int, optional
-        How many vertices take one run: 8 bytes a vertex of the graph for each, 16 with
+        Number of vertices per run; each takes 8 bytes per vertex of the graph, 16 with
         lengths. Default: 32, or down to 8 on large graphs, so that they take no more
         than 512 MiB.
     **options
@@ -242,7 +241,7 @@ def closeness_centrality(
         steps[0](state, **called_with(options))
         if weights is None:
             state["begun"] = state.superstep
-        limit = graph.vertex_count + 2  # never reached: it is the longest path
+        limit = graph.vertex_count + 2  # above the number of edges of any path
         runs.append(
             fg.iterate(
                 steps[1],
@@ -302,23 +301,23 @@ def verify_closeness_centrality(
     weights: npt.ArrayLike | None = None,
     wf_improved: bool = True,
 ) -> None:
-    """Check closeness against distances that are found edge by edge, in NumPy.
+    """Check closeness against distances computed edge by edge, in NumPy.
 
-    * As many vertices reach each one as have a finite distance to it.
-    * The sum of their distances is right, up to its rounding, and closeness is what
-      follows from both.
+    * `reaching` is the number of vertices with a finite distance.
+    * `distances` is the sum of their distances, up to rounding, and closeness follows
+      from both.
 
     Parameters
     ----------
     graph, weights, wf_improved
-        As given to `closeness_centrality`.
+        As passed to `closeness_centrality`.
     result : ClosenessResult
-        Its answer.
+        The answer of `closeness_centrality`.
 
     Raises
     ------
     AssertionError
-        With the place in ``result.vertices`` at which a property fails first.
+        If a property fails, with the first such index into ``result.vertices``.
     """
     graph = fg.as_graph(graph)
     edges = edges_of(graph)

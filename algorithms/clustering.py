@@ -1,15 +1,15 @@
-"""Clustering: how many of a vertex's neighbors are neighbors of each other.
+"""Clustering: the share of pairs of a vertex's neighbors that are joined by an edge.
 
-With ``triangles(v)`` the triangles that v is part of, and ``degree(v)`` its neighbors
-beside itself::
+With ``triangles(v)`` the number of triangles of v, and ``degree(v)`` the number of its
+neighbors other than itself::
 
     pairs(v)      = degree(v) (degree(v) - 1) / 2
     clustering(v) = triangles(v) / pairs(v), 0 without pairs
     transitivity  = sum of triangles(v) / sum of pairs(v)
 
-It is one superstep: triangles are counted as in `triangle_count`, and a vertex function
-divides. Cost, memory and determinism are those of `triangle_count`; a coefficient is
-one division of integers.
+One superstep counts triangles as in `triangle_count`, and a vertex function divides.
+Cost, memory and determinism are those of `triangle_count`; a coefficient is a quotient
+of integers.
 
 D. J. Watts, S. H. Strogatz, "Collective Dynamics of 'Small-World' Networks", Nature
 393, 1998. Conventions are those of networkx: `clustering`, `average_clustering`,
@@ -35,20 +35,20 @@ __all__ = ["ClusteringResult", "clustering", "verify_clustering"]
 
 @fg.gather(into="others", combine="sum")
 def neighbor(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count an edge, but for a self-loop."""
+    """Count the edges at v, except for self-loops."""
     return 1 if u != v else 0
 
 
 @fg.vertex
 def keep_neighbors(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep how many neighbors there are."""
+    """Store the number of neighbors."""
     d.neighbors[v] = d.others[v]
     return False
 
 
 @fg.vertex
 def divide(f, v, d):  # type: ignore[no-untyped-def]
-    """Divide by how many triangles there could be; nothing is left to do."""
+    """Divide by the number of pairs; False ends the run after one superstep."""
     pairs = d.neighbors[v] * (d.neighbors[v] - 1) // 2
     d.coefficient[v] = d.triangles[v] / max(pairs, 1)
     return False
@@ -56,13 +56,13 @@ def divide(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="coefficients", combine="sum")
 def add_coefficients(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up the coefficients."""
+    """Sum the coefficients."""
     return d.coefficient[v]
 
 
 @fg.reduce(into="pairs", combine="sum")
 def add_pairs(f, v, d):  # type: ignore[no-untyped-def]
-    """Count all pairs of neighbors."""
+    """Sum the numbers of pairs of neighbors."""
     return d.neighbors[v] * (d.neighbors[v] - 1) // 2
 
 
@@ -78,13 +78,13 @@ class ClusteringResult(Result):
     Attributes
     ----------
     coefficients : ndarray of shape (V,)
-        In [0, 1].
+        The clustering coefficient of each vertex, in [0, 1].
     average : float
-        Their mean, zeros counted.
+        The mean of the coefficients, zeros included.
     transitivity : float
         The share of all pairs of neighbors that are joined; 0 without pairs.
     triangles : ndarray of int64, shape (V,)
-        How many triangles each vertex is a corner of.
+        The number of triangles of each vertex.
     """
 
     coefficients: npt.NDArray[Any] = answer()
@@ -105,7 +105,7 @@ def clustering(
         Undirected, without parallel edges; self-loops do not count. Weights are not
         used.
     dtype : dtype, optional
-        Of the coefficients: float32 or float64.
+        Dtype of the coefficients: float32 or float64.
     **options
         ``target``, ``schedule``, ... as for `featgraph.iterate`.
 
@@ -129,7 +129,8 @@ def clustering(
     ([1.0, 0.67, 0.67, 1.0], 0.75)
     """
     graph = fg.as_graph(graph, directed=False)
-    graph.orient(options.get("target", "auto"))  # raises if the graph is unfit
+    # Raises if the graph is directed, or has parallel edges.
+    graph.orient(options.get("target", "auto"))
     where = {"target": options.get("target", "auto")}
     state = fg.State(
         graph,
@@ -158,20 +159,21 @@ def clustering(
 def verify_clustering(graph: fg.GraphLike, coefficients: npt.ArrayLike) -> None:
     """Check coefficients against a list of all triangles, made in NumPy.
 
-    * All are in [0, 1].
-    * Times the pairs of neighbors, they are the triangles of the list, to rounding.
+    * All coefficients are in [0, 1].
+    * Times the number of pairs, a coefficient is the number of triangles in the list,
+      up to rounding.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `clustering`.
+        As passed to `clustering`.
     coefficients : array_like of shape (V,)
-        Its answer.
+        The answer of `clustering`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph, directed=False)
     given = fg.given_array(coefficients, where="coefficients").on_host()

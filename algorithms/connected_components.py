@@ -1,32 +1,33 @@
-"""Connected components: which vertices can be reached from which, either way.
+"""Connected components: sets of vertices that are joined by paths.
 
-Directions play no part: of a directed graph, these are the weak components. Every
-vertex gets the smallest vertex of its component as its label. There are two ways.
+The directions of edges are ignored: in a directed graph, these are the weak components.
+Every vertex gets the smallest vertex of its component as its label. There are two
+methods.
 
-*Link*, one pass over the edges. ``label(v) <= v`` is another vertex of v's component,
-the parent of v, initially v itself. An edge joins the trees of its ends::
+*Link* passes over the edges once. ``label(v) <= v`` is the parent of v in a tree of
+vertices of its component, initially v itself. An edge joins the trees of its ends::
 
     a, b = label(u), label(v)
     while a != b, with a the larger one:
-        a, b = (label(a) = min(label(a), b)), b      # takes what stood there before
+        a, b = (label(a) = min(label(a), b)), b      # atomic; a becomes the old label
 
-No label changes but to something smaller of the same component. If a stood above
-itself, it now stands below b, and that is all. If it stood below another one, that one
-and b are joined next. So behind one pass, whatever the order, each component is one
-tree with its smallest vertex on top, and a second superstep puts all others right below
-the top. An edge costs two reads and one atomic operation, mostly; there are V more.
-Few threads of a CPU do not run this where edges go both ways: one of them alone joins
-two edges of each vertex first, and leaves out most others (`Graph.strong_components`).
+Labels only change to smaller vertices of the same component. If a was a root, b is now
+its parent, and the edge is done. If a had another parent, this parent and b are joined
+next. After one pass, in any order, each component is one tree with its smallest vertex
+as root; a second superstep attaches all vertices directly to the root. An edge usually
+costs two reads and one atomic operation, and a vertex one atomic operation. On a CPU
+with few threads, undirected graphs take another way: one thread first joins two edges
+of each vertex, and skips most others (`Graph.strong_components`).
 
-*Propagate*, without atomics and the same in every superstep of every run::
+*Propagate* has no atomics, and the same results in every superstep of every run::
 
     low(v)   = min of label(u) over the edges at v, in and out
     label(v) = min(label(v), low(v))
     label(v) = label(label(v))
 
-in two foldmaps that take turns until nothing changes: the second one is pointer
-jumping. It reads both ends of every edge in each of its rounds, of which a path with
-vertices in any order takes many.
+in two foldmaps that alternate until nothing changes; the second one is pointer jumping.
+Each round reads all edges in both directions, and a long path whose vertices are in
+random order takes many rounds.
 
 Y. Shiloach, U. Vishkin, "An O(log n) Parallel Connectivity Algorithm", Journal of
 Algorithms 3, 1982; linking by atomic minima: L. Dhulipala, C. Hong, J. Shun,
@@ -61,7 +62,7 @@ __all__ = [
 
 @fg.vertex
 def stand_alone(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin as a component of one's own."""
+    """Set the label of v to v."""
     d.label[v] = v
     return False
 
@@ -86,7 +87,7 @@ def join(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def climb(f, v, d):  # type: ignore[no-untyped-def]
-    """Stand right below the top, and let those on the way there skip one."""
+    """Attach v to its root, and shorten the path of its ancestors to the root."""
     before = v
     top = d.label[v]
     while d.label[top] < top:
@@ -99,27 +100,27 @@ def climb(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def take_own(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with the vertex itself as its label."""
+    """Set the initial label of v, which is iterated, to v."""
     d.label_next[v] = v
     return True
 
 
 @fg.gather(into="low", combine="min", along="both")
 def labels_around(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find the smallest label of all neighbors, whichever way the edge goes."""
+    """Return the label of a neighbor, in either direction of the edge."""
     return d.label[u]
 
 
 @fg.vertex
 def adopt(f, v, d):  # type: ignore[no-untyped-def]
-    """Take it if it is smaller."""
+    """Take the smallest label of neighbors if it is smaller."""
     d.label_next[v] = min(d.label[v], d.low[v])
     return d.low[v] < d.label[v]
 
 
 @fg.vertex
 def jump(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the label of the vertex that the label names."""
+    """Take the label of the vertex that is the label of v (pointer jumping)."""
     label = d.label[d.label[v]]
     d.label_next[v] = label
     return label < d.label[v]
@@ -134,10 +135,10 @@ def is_top(f, v, d):  # type: ignore[no-untyped-def]
 link, climb_all = fg.edgemap(join), fg.vertexmap(climb)
 step, jumping = fg.foldmap(labels_around, adopt), fg.foldmap(jump)
 count_tops = fg.foldmap(is_top)
-#: With so many threads of a CPU, linking by kernels is faster than one thread that
-#: leaves out most edges.
+#: Number of CPU threads from which linking by kernels is faster than one thread that
+#: skips most edges.
 MANY_THREADS = 3
-#: Method -> what makes the labels to begin with, and what runs in turn.
+#: Method -> the foldmap that sets initial labels, and the foldmaps that alternate.
 METHODS = {
     "link": (fg.vertexmap(stand_alone), [link, climb_all]),
     "propagate": (fg.vertexmap(take_own), [step, jumping]),
@@ -150,13 +151,13 @@ NO_COMPONENT = -1
 
 @fg.gather(into="low", combine="argmin", along="both", sources="active")
 def smallest_around(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find the smallest label of all neighbors, and its vertex."""
+    """Return the label of a neighbor; the gather also finds the neighbor."""
     return d.label[u]
 
 
 @fg.vertex
 def adopt_from(f, v, d):  # type: ignore[no-untyped-def]
-    """Take it if it is smaller, and note from whom."""
+    """Take the smallest label if it is smaller, and store its neighbor."""
     is_smaller = d.low[v] < d.label[v]
     if is_smaller:
         d.label_next[v] = d.low[v]
@@ -164,14 +165,14 @@ def adopt_from(f, v, d):  # type: ignore[no-untyped-def]
     return is_smaller
 
 
-#: The superstep that stores the neighbor that each label came from.
+#: A superstep of *propagate* that also stores the neighbor that each label came from.
 follow_labels = fg.foldmap(smallest_around, adopt_from)
-#: An update begins anew behind more changes than one for so many edges, or where more
-#: vertices than one of so many had their labels by edges that went.
+#: An update begins anew after changes of more than 1 / SHARE of the edges, or if more
+#: than 1 / MOST_LOST of the vertices had their labels along deleted edges.
 SHARE, MOST_LOST = 8, 16
-#: And where labels come along more edges than so many.
+#: After deletions, an update also begins anew if labels spread along more edges.
 DEEPEST = 64
-#: No label yet.
+#: The label of vertices that have none yet.
 UNKNOWN = np.iinfo(np.int32).max
 
 
@@ -182,19 +183,19 @@ class ConnectedComponentsResult(Result):
     Attributes
     ----------
     labels : ndarray of int32, shape (V,)
-        The smallest vertex of the component; -1 of a dead vertex.
+        The smallest vertex of each vertex's component; -1 for dead vertices.
     count : int
-        How many components there are.
+        The number of components.
     """
 
     labels: npt.NDArray[np.int32] = answer()
     count: int = answer(is_per_vertex=False)
 
     def _resume(self, following: Following) -> Update | str:
-        """Join components by edges that came; look again where edges went.
+        """Join components by inserted edges; recompute labels along deleted edges.
 
-        The State with the neighbor that gave each vertex its label is made when an edge
-        goes for the first time, and follows the graph from then on.
+        Deletions need a State with the neighbor that each label came from. It is made
+        at the first deletion, and follows the graph from then on.
         """
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
@@ -235,14 +236,14 @@ def _state_of(graph: fg.Graph, labels: Any, *, iterated: bool) -> fg.State:
 
 
 def _stand_alone(state: fg.State, ids: Any) -> None:
-    """Have some vertices begin as components of their own."""
+    """Set the labels of some vertices to the vertices themselves."""
     living = state.graph.living
     ids = ids if living is None else ids[living[ids]]
     state.put("label", ids, ids)
 
 
 def _join(state: fg.State, changes: Any, where: dict[str, Any]) -> tuple[int, None]:
-    """Join components by inserted edges; return the cost, without edges."""
+    """Join components by inserted edges; return the number of supersteps, and None."""
     _stand_alone(state, changes.born)
     ends = np.unique(np.concatenate(changes.inserted))
     link(state, active_in=ends, **where)
@@ -253,10 +254,10 @@ def _join(state: fg.State, changes: Any, where: dict[str, Any]) -> tuple[int, No
 def _planted(
     graph: fg.Graph, changes: Any, labels: Any, where: dict[str, Any]
 ) -> tuple[fg.State, tuple[int, int | None] | str]:
-    """Return a State with the neighbor that gave each vertex its label.
+    """Return a State with the neighbor that each label came from, and the cost.
 
-    Vertices whose label was their own begin. Those that are reached by none of them or
-    by a larger one, since edges went, begin behind that.
+    Labels spread from the old roots. Vertices that no root reaches, or only a larger
+    one, since edges were deleted, then begin with labels of their own.
     """
     vertices = np.arange(graph.vertex_count, dtype=np.int32)
     begun = np.full(vertices.size, UNKNOWN)
@@ -278,7 +279,7 @@ def _planted(
 def _follow(
     state: fg.State, changes: Any, where: dict[str, Any]
 ) -> tuple[int, int | None] | str:
-    """Bring labels up to date; return the cost, or the reason to begin anew."""
+    """Update labels; return supersteps and edges, or the reason to begin anew."""
     graph = state.graph
     _stand_alone(state, changes.born)
     lost = fg.trim(state, reset={"label": UNKNOWN}, along="both", values=False, **where)
@@ -293,25 +294,25 @@ def _follow(
 def connected_components(
     graph: fg.GraphLike, *, method: str = "auto", **options: Any
 ) -> ConnectedComponentsResult:
-    """Find the connected components of a graph; of a directed one, the weak ones.
+    """Find the connected components of a graph (weak components if it is directed).
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Self-loops, multi-edges and isolated vertices are welcome.
+        It may have self-loops, multi-edges and isolated vertices.
     method : {"auto", "link", "propagate"}, optional
         "link" passes over the edges once, with atomics. "propagate" repeats passes
-        without them, in fewer supersteps with ``asynchronous=True``. "auto" links,
-        unless ``deterministic=True``, ``asynchronous=True`` or ranks forbid atomics;
-        on one or two threads of a CPU, an undirected graph is searched without
-        supersteps, if there are no options but ``target``.
+        without atomics, in fewer supersteps with ``asynchronous=True``. "auto" links,
+        except with ``deterministic=True``, ``asynchronous=True`` or on ranks. On one or
+        two threads of a CPU, it searches an undirected graph without supersteps, unless
+        there are options other than ``target``.
     **options
         ``target``, ``progress``, ``deterministic``, ... as for `featgraph.iterate`.
 
     Returns
     -------
     ConnectedComponentsResult
-        Labels, their number, and the record of the run, without residuals.
+        Labels, the number of components, and the record of the run, without residuals.
 
     Raises
     ------
@@ -320,9 +321,9 @@ def connected_components(
 
     Notes
     -----
-    Labels are the same on every target, by either method and with all options: in
-    which order atomics run does not show. Memory: 4 bytes a vertex; 8 with "propagate",
-    and for a directed graph its edges both ways.
+    Labels are the same on every target, with either method and all options: they do not
+    depend on the order of atomics. Memory: 4 bytes per vertex; "propagate" takes 8, and
+    the edges of a directed graph in both directions.
 
     Examples
     --------
@@ -372,19 +373,19 @@ def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> N
 
     * Every label is the smallest vertex that has it.
     * Both ends of every edge have the same label.
-    * Every vertex is reached from the one that its label names.
+    * Every vertex is reached from the vertex that is its label.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `connected_components`.
+        As passed to `connected_components`.
     labels : array_like of int, shape (V,)
-        Its answer.
+        The answer of `connected_components`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     found = fg.given_array(labels, where="labels").on_host()

@@ -1,28 +1,28 @@
-"""Eigenvector centrality: a vertex counts as much as those that point to it.
+"""Eigenvector centrality: a vertex is central if central vertices point to it.
 
-The centralities are the eigenvector of the largest eigenvalue of the adjacency matrix:
-``lambda x(v)`` is the sum of ``w(u, v) x(u)`` over the edges u -> v. Power iteration
-finds it; with ``|y|`` the Euclidean length and ``c > 0`` the shift::
+The centralities are the eigenvector of the largest eigenvalue lambda of the adjacency
+matrix A: ``lambda x(v)`` is the sum of ``w(u, v) x(u)`` over the edges u -> v. Power
+iteration finds it; with ``|y|`` the Euclidean length and ``c > 0`` the shift::
 
     y(v)  = c x(v) + sum over edges u -> v of w(u, v) x(u)
     x'(v) = y(v) / |y|
 
-The ``c x(v)`` in front makes it an iteration with c I + A. The eigenvectors are the
-same, and it settles on bipartite graphs, too, where A has the eigenvalue -lambda as
-well. A shift c far above lambda would leave x almost in place, converged or not. So c
-is the largest weight of an undirected graph, since no entry of a symmetric matrix is
-above lambda; of a directed graph, it is the smallest positive weight, since no cycle
-makes lambda smaller than its weights. Then x does not depend on the scale of the
-weights. Both c and w are divided by the largest weight, to keep squares of y in range.
+The shift makes this an iteration with c I + A. The eigenvectors are the same, and it
+also converges on bipartite graphs, where -lambda is an eigenvalue of A as well. A shift
+far above lambda would hardly change x in a superstep. Therefore c is the largest weight
+of an undirected graph, since no entry of a symmetric matrix exceeds lambda. In a
+directed graph, c is the smallest positive weight, since lambda is at least the smallest
+weight of any cycle. Then x does not depend on the scale of the weights. Both c and w
+are divided by the largest weight, so that squares of y do not overflow.
 
 State: ``x`` (V,), of length one from the first superstep on; ``y`` (V,); ``weight``,
-one a given edge. A superstep reads E values and moves V of them four times: y, its
-length, x, and how far x moved.
+one per given edge. A superstep reads E values along edges, and passes four times over V
+values: for y, its length, x, and the change of x.
 
 P. Bonacich, "Power and Centrality: A Family of Measures", American Journal of Sociology
 92, 1987; R. von Mises, H. Pollaczek-Geiringer, "Praktische Verfahren der
-Gleichungsaufloesung", ZAMM 9, 1929. Start and stopping rule are those of networkx,
-and so is the shift where all edges count one.
+Gleichungsaufloesung", ZAMM 9, 1929. Initial values and stopping rule are those of
+networkx, and so is the shift if edges have no weights.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ Array = npt.NDArray[Any]
 
 @fg.gather(into="inflow", combine="sum")
 def from_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the centrality of the source."""
+    """Return the centrality of the source."""
     return d.x[u]
 
 
 @fg.gather(into="inflow", combine="sum")
 def weighted_from_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the same by weight."""
+    """Return the centrality of the source, times the weight."""
     return d.weight[e] * d.x[u]
 
 
@@ -80,24 +80,24 @@ def multiply(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="squares", combine="sum")
 def squared(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up the squared length of y."""
+    """Sum the squares of y."""
     return d.y[v] * d.y[v]
 
 
 @fg.vertex
 def scale(f, v, d):  # type: ignore[no-untyped-def]
-    """Make it a vector of length one."""
+    """Divide y by its length."""
     d.x_next[v] = d.y[v] / math.sqrt(d.squares[0])
     return True
 
 
 @fg.reduce(into="residual", combine="sum")
 def change(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up how far centralities moved: the L1 norm."""
+    """Sum the absolute changes of centralities, the L1 norm."""
     return abs(d.x_next[v] - d.x[v])
 
 
-#: weighted -> what runs.
+#: Whether edges have weights -> the foldmap of a superstep.
 STEPS = {
     False: fg.foldmap(from_sources, multiply, squared, scale, change),
     True: fg.foldmap(weighted_from_sources, multiply, squared, scale, change),
@@ -107,19 +107,19 @@ step = STEPS[False]
 
 @fg.gather(into="weight_here", combine="max")
 def weights_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the largest weight."""
+    """Return the weight of an edge into v."""
     return d.weight[e]
 
 
 @fg.gather(into="weight_here", combine="min")
 def positive_weights_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the smallest weight of an edge that counts."""
+    """Return the weight of an edge into v if it is positive."""
     return d.weight[e] if d.weight[e] > 0 else np.inf
 
 
 @fg.vertex
 def hold_weight(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep it for a reduce; the first superstep overwrites y."""
+    """Store the weight in y for a reduce; the first superstep overwrites y."""
     d.y[v] = d.weight_here[v]
     return True
 
@@ -136,7 +136,7 @@ def smallest(f, v, d):  # type: ignore[no-untyped-def]
     return d.y[v]
 
 
-#: These find the scale of the weights, and the shift of a directed graph.
+#: Foldmaps that find the scale of the weights, and the shift of a directed graph.
 find_heaviest = fg.foldmap(weights_behind, hold_weight, largest)
 find_lightest = fg.foldmap(positive_weights_behind, hold_weight, smallest)
 
@@ -150,8 +150,8 @@ class EigenvectorResult(Result):
     centralities : ndarray of shape (V,)
         Non-negative, of Euclidean length one.
     eigenvalue : float
-        The largest one, as far as the run has come: how much longer the last superstep
-        has made the vector. nan without supersteps.
+        An estimate of the largest eigenvalue, from the growth of the vector's length in
+        the last superstep; nan without supersteps.
     """
 
     centralities: Array = answer()
@@ -178,30 +178,30 @@ def eigenvector_centrality(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        A vertex counts by the sources of its in-edges; give the reversed graph for the
-        targets of its out-edges.
+        The centrality of a vertex comes from the sources of its in-edges; pass the
+        reversed graph to use the targets of its out-edges.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
     nstart : array_like of shape (V,), or mapping, optional
-        Non-negative values to begin with, in any scale. Default: all the same.
-        A mapping has values for some vertices by name, or by id where
-        `Graph.vertex_names` is None; others have zero.
+        Initial values, not negative, in any scale. Default: uniform. A mapping has
+        values of some vertices by name, or by id if `Graph.vertex_names` is None; other
+        vertices have zero.
     shift : float, optional
-        The shift of the diagonal of the adjacency matrix, more than zero:
-        best a little below lambda. Default: one where all edges count one; else the
-        largest weight, or the smallest positive one of a directed graph. With one,
-        supersteps are those of networkx, whatever the weights.
+        The shift of the diagonal of the adjacency matrix, more than zero; best a little
+        below lambda. Default: one without weights; otherwise the largest weight, or the
+        smallest positive weight of a directed graph. With a shift of one, supersteps
+        are those of networkx, for all weights.
     tol : float, optional
-        The run has converged when the centralities move by less than V * tol, all
-        absolute changes added up. By default neither they nor the number of supersteps
-        depend on the scale of the weights.
+        The run has converged when the sum of the absolute changes of centralities is
+        less than V * tol. With the default shift, neither centralities nor the number
+        of supersteps depend on the scale of the weights.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run. networkx raises
-        an error there. On directed graphs without cycles lambda is zero, and x moves
-        ever more slowly.
+        The limit; ``result.converged`` is False if it ended the run (networkx raises an
+        error). On directed graphs without cycles, lambda is zero, and x changes ever
+        more slowly.
     dtype : dtype, optional
-        float64, or float32, which does not settle to a `tol` much below 1e-7.
+        float64, or float32, which does not converge to a `tol` much below 1e-7.
     **options
         ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -223,10 +223,10 @@ def eigenvector_centrality(
 
     Notes
     -----
-    Residuals shrink by the factor ``|c + second| / (c + lambda)``, with c the shift and
-    the other eigenvalue that makes it largest. Where several components share the
-    largest eigenvalue, the result depends on the start. Bitwise repeatable in pull
-    direction; no atomics there.
+    A superstep multiplies residuals by about ``|c + mu| / (c + lambda)``, with c the
+    shift and mu the eigenvalue other than lambda that makes this largest. If several
+    components have the largest eigenvalue, the result depends on the initial values.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -271,11 +271,11 @@ def eigenvector_centrality(
 
 
 def _eigenvalue(state: fg.State, run: fg.Run, nstart: ByVertex | None) -> float:
-    """Return how much longer the last superstep has made x."""
+    """Return the eigenvalue, from the growth of the length in the last superstep."""
     if not run.supersteps:
         return math.nan
     length = 1.0
-    if run.supersteps == 1:  # it began with a sum of one, and no length of one
+    if run.supersteps == 1:  # initial values have the sum one, not the length one
         begun = distributions(state.graph, "nstart", nstart).on_host()
         length = float(np.linalg.norm(begun))
     grown = math.sqrt(state["squares"][0]) / length
@@ -283,10 +283,10 @@ def _eigenvalue(state: fg.State, run: fg.Run, nstart: ByVertex | None) -> float:
 
 
 def _find_shift(state: fg.State, **where: Any) -> None:
-    """Set ``scale`` to the largest weight, and ``shift`` to its multiple."""
+    """Set ``scale`` to the largest weight, and ``shift`` relative to it."""
     find_heaviest(state, **where)
     heaviest = state["heaviest"][0]
-    if not heaviest > 0:  # no edge counts: any scale does
+    if not heaviest > 0:  # no positive weights: the scale has no effect
         return
     state["scale"] = heaviest
     if state.graph.directed:
@@ -305,23 +305,23 @@ def verify_eigenvector_centrality(
 ) -> None:
     """Check the answer of a converged run, in float64.
 
-    * No centrality is negative, and the vector has length one.
-    * One more superstep, with the default shift, moves it by less than V * tol,
-      rounding apart, as the last did. If the graph is directed and a few vertices have
-      most of the edges, or its weights differ by orders of magnitude, it may move by
-      more before it settles; check such results with a larger `tol`.
+    * No centrality is negative, and the vector has the length one.
+    * One more superstep, with the default shift, changes it by less than V * tol, up to
+      rounding. If the graph is directed and a few vertices have most of the edges, or
+      weights differ by orders of magnitude, changes may grow again before they vanish;
+      check such results with a larger `tol`.
 
     Parameters
     ----------
     graph, weights, tol
-        As given to `eigenvector_centrality`.
+        As passed to `eigenvector_centrality`.
     centralities : array_like of shape (V,)
-        Its answer.
+        The answer of `eigenvector_centrality`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first, or the size of the move.
+        If a property fails, with the first such vertex, or the size of the change.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(centralities, where="centralities").on_host()

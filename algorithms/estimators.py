@@ -1,7 +1,7 @@
 """Algorithms as estimators with scikit-learn's conventions.
 
-scikit-learn itself is optional: on a graph they run without it; a matrix of points
-needs its nearest-neighbor search.
+scikit-learn is optional: estimators on graphs run without it. On a matrix of points,
+its nearest-neighbor search makes the graph.
 """
 
 from __future__ import annotations
@@ -37,38 +37,39 @@ def _check(*, n_neighbors: int, tol: float, max_iter: int) -> None:
 class LabelPropagation(ClassifierMixin, BaseEstimator):
     """Label propagation with scikit-learn's conventions, on points or on a graph.
 
-    Fitted on points, it propagates along their k-nearest-neighbor graph, made symmetric
-    (an edge where either end names the other), without weights.
+    Fitted on points, it propagates along their symmetric k-nearest-neighbor graph,
+    without weights: two points are joined if either is a neighbor of the other.
 
     Parameters
     ----------
     n_neighbors : int, optional
-        Edges that each point names; also how many training points a new one is
-        predicted from. Unused for graphs.
+        Number of neighbors of each point; also the number of training points from which
+        a new point is predicted. Unused for graphs.
     alpha, tol, max_iter : float, float, int, optional
         ``alpha``, ``epsilon`` and ``max_supersteps`` of `label_propagation`.
     target : {"auto", "cpu", "cuda"}, optional
-        Where to run.
+        The target of `fit`.
     checkpoint, every : path, float, optional
-        A folder from which `fit` goes on, and seconds between its checkpoints: see
+        A folder from which `fit` resumes, and seconds between its checkpoints: see
         `featgraph.Checkpoints`.
     repartition : {False, "auto"} or int, optional
-        Whether ranks may get other vertices: see `featgraph.iterate`.
+        Whether vertices may move between ranks: see `featgraph.iterate`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (K,)
-        The labels that occur, -1 apart.
+        The labels that occur, except -1.
     label_distributions_ : ndarray of shape (V, K)
-        Where no label reaches: the frequencies of the classes among the labelled.
+        The distribution of each point or vertex. If no label reaches it: the
+        frequencies of the classes among labelled ones.
     transduction_ : ndarray of shape (V,)
-        The predicted label of each point or vertex it was fitted on.
+        The predicted label of each point or vertex of the fit.
     n_iter_ : int
-        Supersteps.
+        Number of supersteps.
     target_ : str
-        Where it ran.
+        The target on which `fit` ran.
     n_features_in_ : int
-        Width of the points; only when fitted on points.
+        Number of features of the points; only after a fit on points.
 
     Examples
     --------
@@ -109,9 +110,9 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         X : Graph, or array_like or sparse matrix of shape (V, F)
             A graph, or V points.
         y : array_like of shape (V,)
-            Labels, numbers or text; the number -1 marks the points without one. It
-            stays a number beside text in a list or in an array of objects; arrays of
-            text alone cannot have it.
+            Labels, numbers or text; the number -1 marks unlabelled points. Beside text,
+            it must be in a list or in an array of objects, since an array of text has
+            no numbers.
 
         Returns
         -------
@@ -121,7 +122,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `X` and `y` do not fit together or nothing is labelled.
+            If `X` and `y` have different lengths, or there are no labels.
         ImportError
             If `X` is a matrix and scikit-learn is not installed.
         """
@@ -131,7 +132,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         if self.graph_ is not None:
             graph = self.graph_
             self.classes_, labels = _coded(_labels(y))
-        elif text is not None:  # of which checks of points would make text alone
+        elif text is not None:  # checks of points would convert the marks -1 to text
             self.classes_, labels = _coded(text)
             graph, _ = self._graph_of_points(X, labels)
         else:
@@ -176,9 +177,9 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : Graph, array_like of int, or array_like of shape (N, F)
-            Fitted on a graph: that graph for all its vertices, or ids of some, or names
-            that are text. Fitted
-            on points: any points; each takes the mean of its nearest training points.
+            After a fit on a graph: this graph for all its vertices, or ids of some
+            vertices, or names that are text. After a fit on points: any points; the
+            prediction is the mean of those of the nearest training points.
 
         Returns
         -------
@@ -188,7 +189,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `X` is another graph, or does not have the width that was fitted.
+            If `X` is another graph, or has another number of features than in `fit`.
         """
         if not hasattr(self, "classes_"):
             raise NotFittedError("call fit before predict")
@@ -200,7 +201,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
             return normalize_rows(self.label_distributions_[nearest].mean(axis=1))
         if isinstance(X, fg.Graph):
             if X is not self.graph_:
-                raise ValueError("this graph is not the one that was fitted")
+                raise ValueError("this graph is not the graph that was fitted")
             return self.label_distributions_.copy()
         vertices = checked_vertices(self.graph_, X, "X")
         return np.asarray(self.label_distributions_[vertices])
@@ -229,19 +230,19 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         X : Graph, array_like of int, or array_like of shape (N, F)
             The samples to predict: points, or vertices of the graph.
         y : array_like of shape (N,)
-            The right labels.
+            The correct labels.
         sample_weight : array_like of shape (N,), optional
-            Weight of each.
+            The weight of each sample.
 
         Returns
         -------
         float
-            Share of right predictions, in [0, 1].
+            The share of correct predictions, in [0, 1].
         """
         found, right = self.predict(X), _labels(y)
         if found.shape != right.shape:
             raise fg.GraphInputError(
-                "one right label for each prediction is needed",
+                "one correct label for each prediction is needed",
                 where="y",
                 got=f"shape {right.shape}",
                 expected=f"{found.shape}",
@@ -266,7 +267,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
 
 
 def _coded(labels: Array) -> tuple[Array, Array]:
-    """Return the classes, and labels as their places, -1 for none."""
+    """Return the classes, and labels as indices of classes, -1 for none."""
     is_labelled = np.asarray(labels != UNLABELLED, bool)
     named = labels[is_labelled]
     if named.dtype == object:
@@ -278,12 +279,12 @@ def _coded(labels: Array) -> tuple[Array, Array]:
 
 
 def _labels(given: Any) -> Array:
-    """Return (N,) of labels: numbers, or objects that are text beside the number -1.
+    """Return labels, (N,): numbers, or objects, which are text or the number -1.
 
     Raises
     ------
     GraphInputError
-        If a label is missing, masked, or neither, or the mark -1 has become text.
+        If a label is missing, masked, or neither a number nor text, or -1 is text.
     """
     text = _text_labels(given)
     labels = fg.given_array(given, where="y").on_host() if text is None else text
@@ -317,11 +318,11 @@ def _text_labels(given: Any) -> Array | None:
         is_mark = not isinstance(item, str | bool | list) and item == UNLABELLED
         if not is_mark and (not isinstance(item, str) or item == str(UNLABELLED)):
             raise fg.GraphInputError(
-                "a label is neither text nor the number that marks none",
+                "a label is neither text nor the number for unlabelled",
                 where=f"y[{place}]",
                 got=f"{item!r:.60} ({type(item).__name__})",
                 expected=f"text, or the number {UNLABELLED}",
-                fix="give a list or an array of objects, in which the mark is a number",
+                fix="give a list or an array of objects, where -1 is a number",
             )
     labels = np.empty(len(items), object)
     labels[:] = items

@@ -1,19 +1,19 @@
 """Belief propagation on factor graphs: tables over any number of variables.
 
 Variables and tables are both vertices, and an edge leads from each variable to each
-table over it. The states of a table's vertex are its entries, that is the joint states
-of its variables; its potential is the table. So the recurrence is that of
-`belief_propagation`, but no edge has a potential: state f of the table, f an entry, is
-compatible with exactly one state of the variable, ``digit(e)(f)``. In logs, with the
-cavity c as there::
+table over it. The states of a table's vertex are the entries of the table, that is the
+joint states of its variables; its potential is the table. The recurrence is that of
+`belief_propagation`, except that edges have no potentials: entry f of a table is
+compatible with exactly one state of the variable of edge e, ``digit(e)(f)``. In
+logarithms, with the cavity c of `belief_propagation`::
 
     variable to table:   m(f) = c(digit(f))
     table to variable:   m(x) = log sum over f with digit(f) = x of exp(c(f))   # or max
 
-K is the largest table's number of entries. A superstep takes E * K steps for each state
-of a variable; memory is (V + F + E) * K, where potentials would take E * K**2. Two
-supersteps do what one does in the pairwise form, which is used where no table has more
-than two variables.
+K is the number of entries of the largest table. A superstep takes E * K steps for each
+state of a variable. Memory is (V + F + E) * K numbers, where pairwise potentials would
+take E * K**2. Two supersteps correspond to one of the pairwise form, which is used if
+no table has more than two variables.
 
 F. Kschischang, B. Frey and H.-A. Loeliger, "Factor graphs and the sum-product
 algorithm", IEEE Trans. Inf. Theory 47, 2001, equations (5) and (6).
@@ -52,14 +52,14 @@ __all__ = ["MAX_ENTRIES", "FactorPropagationResult", "factor_propagation"]
 
 Array = npt.NDArray[Any]
 
-#: The most entries of a table: they are the features of its vertex, and a kernel takes
-#: no more than this.
+#: Most entries of a table: they are the features of its vertex, and collective kernels
+#: take at most this number.
 MAX_ENTRIES = 1024
 
 
 @fg.edge
 def relay_sum(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look up an entry's state of the variable u, or sum out all variables but v."""
+    """Look up the state of variable u in entry f, or sum over all variables but v."""
     c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
     new = -math.inf
     if fg.is_twin(e):
@@ -75,7 +75,7 @@ def relay_sum(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def relay_max(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do as `relay_sum`, for the likeliest states of the others only."""
+    """Do the same as `relay_sum`, with maxima in place of sums."""
     c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
     new = -math.inf
     if fg.is_twin(e):
@@ -99,7 +99,8 @@ def know(f, v, d):  # type: ignore[no-untyped-def]
 
 
 begin = fg.vertexmap(know)
-#: By mode, whether messages are damped, and recorded.
+#: Mode, whether messages are damped, whether residuals are recorded -> the foldmap of a
+#: superstep.
 steps = {
     (mode, damped, recorded): make_step(send, damped=damped, recorded=recorded)
     for mode, send in (("sum-product", relay_sum), ("max-product", relay_max))
@@ -116,15 +117,15 @@ class FactorPropagationResult(Result):
     Attributes
     ----------
     marginals : dict of str to ndarray of float64
-        The probabilities of the states of each variable, in its order of states. An
-        observed variable has a one and zeros. Max-product: max-marginals, scaled.
+        The probabilities of the states of each variable, in the order of its states. An
+        observed variable has a one and zeros. Max-product: scaled max-marginals.
     states : dict of str to str
-        The likeliest state of each variable, the first on ties. Max-product: together
-        the likeliest assignment where that is the only one and beliefs are exact.
+        The likeliest state of each variable, the first on ties. Max-product: if beliefs
+        are exact and the likeliest assignment is unique, `states` is it.
     log_score : float
         The log of the product of all tables at `states`.
     run, residuals
-        As of every result.
+        See `Result`.
     """
 
     marginals: dict[str, npt.NDArray[np.float64]]
@@ -155,14 +156,15 @@ def factor_propagation(
     model : FactorGraph
         For example the result of `featgraph.read_bif` or `featgraph.read_uai`.
     evidence : mapping, optional
-        Observed states of some variables, by names or numbers. The tables are cut down
-        to them before anything runs.
+        Observed states of some variables, by names or numbers. Tables are restricted to
+        them before the run.
     mode, damping, epsilon, max_supersteps, history, dtype
         As for `belief_propagation`.
     form : {"auto", "pairwise", "factors"}, optional
-        Whether tables of two variables are edges, or all tables vertices. "auto" takes
-        edges where no table has more than two variables. Fixpoints are the same, but
-        for tables over the same two variables, which the pairwise form multiplies.
+        Whether tables of two variables are edges, or all tables are vertices. "auto":
+        edges, if no table has more than two variables. Fixpoints are the same, except
+        for several tables over the same two variables, which the pairwise form
+        multiplies.
     **options
         ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -174,9 +176,9 @@ def factor_propagation(
     Raises
     ------
     GraphInputError
-        If the evidence names what is not there; no state of a variable or entry of a
-        table is possible, which is named; a table has more than `MAX_ENTRIES` entries
-        that are left; or ``form="pairwise"`` and one has three variables.
+        If the evidence has an unknown variable or state; a variable or table has no
+        possible state (with its name); a restricted table has more than `MAX_ENTRIES`
+        entries; or ``form="pairwise"`` and a table has three variables or more.
 
     Examples
     --------
@@ -234,7 +236,7 @@ def _on_factors(
     dtype: npt.DTypeLike,
     **options: Any,
 ) -> tuple[Array, fg.Run, Array]:
-    """Return the beliefs (V, K) of the variables, and the record."""
+    """Return the beliefs (V, K) of the variables, the record, and the residuals."""
     graph, unary, digits = bipartite(model)
     step = steps[mode, damping > 0, history]
     counts = np.ones(graph.vertex_count, np.int32)
@@ -283,9 +285,10 @@ def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
         Vertices 0 to V - 1 are the variables, the others the tables of two variables
         or more; edges lead from variables to tables.
     potentials : ndarray of float64, shape (V + F, K)
-        The product of a variable's own tables, and the entries of the others.
+        The product of the tables over each variable alone, then the entries of the
+        other tables.
     digits : ndarray of int32, shape (E, K)
-        At [e, f] the state of the edge's variable in entry f of its table.
+        Entry [e, f] is the state of the edge's variable in entry f of its table.
     """
     tables = [factor for factor in model.factors if len(factor.scope) > 1]
     largest = max((factor.table.size for factor in tables), default=1)
@@ -293,7 +296,7 @@ def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
         big = next(factor for factor in tables if factor.table.size == largest)
         raise fg.GraphInputError(
             "a table has too many entries",
-            where=f"the one over {', '.join(model.names[v] for v in big.scope)}",
+            where=f"the table over {', '.join(model.names[v] for v in big.scope)}",
             got=largest,
             expected=f"at most {MAX_ENTRIES}: every vertex takes as many values",
             fix="observe some of its variables, or split it",
@@ -333,7 +336,7 @@ def _describe(model: fg.FactorGraph, vertex: int) -> str:
 def _named(
     model: fg.FactorGraph, function: Any, *arguments: Any, **keywords: Any
 ) -> Any:
-    """Call a function that takes ids of vertices; its errors name the variable."""
+    """Call a function on vertices; replace vertices by variables in its errors."""
     try:
         return function(*arguments, **keywords)
     except fg.GraphInputError as error:
@@ -355,7 +358,7 @@ def _result(
     run: fg.Run,
     residuals: Array,
 ) -> FactorPropagationResult:
-    """Put states that were not observed back in their places."""
+    """Return the result for all states, from beliefs of the restricted model."""
     marginals: dict[str, npt.NDArray[np.float64]] = {}
     for name, row in zip(model.names, beliefs, strict=True):
         kept = [model.states[name].index(state) for state in left.states[name]]

@@ -1,22 +1,22 @@
 """Matrix factorisation by gradient descent: users and items as vectors, step by step.
 
-The graph and the error are those of `als` with explicit ratings: with x(u) the factors
-of vertex u, the sum over the ratings r(u, v) of ``(r(u, v) - dot(x(u), x(v)))^2``, plus
-``ridge(v) |x(v)|^2`` for every vertex. One side is held, and every vertex v of the
-other goes against its gradient::
+The graph and the error are as in `als` with explicit ratings. With x(u) the factors of
+vertex u, the error is the sum over the ratings r(u, v) of ``(r(u, v) - dot(x(u),
+x(v)))^2``, plus ``ridge(v) |x(v)|^2`` for every vertex. A half superstep holds one
+side, and every vertex v of the other side moves against its gradient::
 
     slope(v)     = sum over its ratings of (r(u, v) - dot(x(u), x(v))) x(u)
     steepness(v) = sum over its ratings of |x(u)|^2
     x'(v)        = x(v) + rate / (steepness(v) + ridge(v)) (slope(v) - ridge(v) x(v))
 
-and then the same for the other side. With one side held, the error of v is a quadratic
-form whose matrix is the sum of all ``x(u) x(u)^T``, and the ridge. Its trace,
-``steepness``, bounds its largest eigenvalue; so no step with a rate up to 1 goes beyond
-the minimum in any direction, none up to 2 makes the error larger, and there is no
-step size to be tuned. A vertex takes k products where `als` takes k^2: E (4 k) for each
-half, and no system to solve.
+Then the sides change roles. With one side held, the error of v is a quadratic form. Its
+matrix is the sum of all ``x(u) x(u)^T``, plus the ridge, and the trace of the sum,
+``steepness``, bounds its largest eigenvalue. Therefore a step with a rate up to 1 does
+not pass the minimum in any direction, and a rate up to 2 does not raise the error: no
+step size must be tuned. An edge takes 4 K multiply-adds per half, where `als` takes
+K^2, and no system is solved.
 
-State: ``x`` (V, K), the ratings; all else is a number a vertex.
+State: ``x`` (V, K); ``rating``, one per edge; some numbers per vertex.
 
 Z. Jia, Y. Kwon, G. Shipman, P. McCormick, M. Erez, A. Aiken, "A Distributed Multi-GPU
 System for Fast Graph Processing", VLDB 2017, has gradient descent in this form, with
@@ -59,19 +59,19 @@ __all__ = [
 
 @fg.gather(into="slope", combine="sum")
 def slopes(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up where the ratings of v pull it."""
+    """Sum the negative gradient of the squared errors of v, halved."""
     return (d.rating[e] - fg.dot(d.x[u], d.x[v])) * d.x[u, f]
 
 
 @fg.gather(into="steepness", combine="sum")
 def lengths(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up how much the error of v can bend."""
+    """Sum the squared factors of neighbors, a bound on the curvature of the error."""
     return d.x[u, f] * d.x[u, f]
 
 
 @fg.vertex
 def descend(f, v, d):  # type: ignore[no-untyped-def]
-    """Go against the gradient; a vertex without ratings stays as it is."""
+    """Move against the gradient; without ratings, the factors stay."""
     if d.in_degree[v] == 0:
         return False
     x = d.x[v, f]
@@ -85,21 +85,21 @@ def descend(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="squares", combine="sum")
 def squares(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up the squared errors of v."""
+    """Sum the squared errors of v."""
     error = d.rating[e] - fg.dot(d.x[u], d.x[v])
     return error * error
 
 
 @fg.vertex
 def keep_squares(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep them for a sum over all."""
+    """Store the sum for the reduce."""
     d.error[v] = d.squares[v, 0]
     return True
 
 
 @fg.reduce(into="all_squares", combine="sum")
 def sum_of_squares(f, v, d):  # type: ignore[no-untyped-def]
-    """Add that up."""
+    """Sum over all users."""
     return d.error[v]
 
 
@@ -129,7 +129,7 @@ def gradient_factorization(
     dtype: npt.DTypeLike = np.float32,
     **options: Any,
 ) -> GradientFactorizationResult:
-    """Factorise a matrix of ratings by gradient descent, one side in turn.
+    """Factorise a matrix of ratings by gradient descent on both sides in turn.
 
     Parameters
     ----------
@@ -138,23 +138,23 @@ def gradient_factorization(
     factors : int, optional
         K.
     rate : float, optional
-        Above 0, up to 2: how far a step goes, 1 being as far as certainly lowers the
-        error most.
+        The length of steps, above 0 and at most 2, relative to the bound on the
+        curvature; 1 has the best guaranteed decrease of the error.
     regularization : float, optional
         lambda, 0 or more.
     weighted_regularization : bool, optional
-        Whether lambda counts once a rating and not once a vertex.
+        Whether lambda counts once per rating, rather than once per vertex.
     iterations : int, optional
-        Each updates the users, then the items.
+        Number of iterations; each updates the users, then the items.
     tolerance : float, optional
-        Ends when an iteration lowers the error by less than this share; implies
+        The run ends when an iteration lowers the error by less than this share. Implies
         `history`.
     initial : (user_factors, item_factors), optional
-        Where to start; default small positive random numbers, as for `als`.
+        Initial factors. Default: small positive random numbers, as for `als`.
     random_state : int, optional
-        Seed of those; None for another one each time.
+        Seed of the random numbers; None for another seed in each call.
     history : bool, optional
-        Whether to record the error behind every half, which takes another sweep of the
+        Whether to record the error after every half, with another sweep over the
         ratings.
     dtype : dtype, optional
         float32 or float64.
@@ -173,9 +173,10 @@ def gradient_factorization(
 
     Notes
     -----
-    The error does not rise. It falls more slowly than that of `als`: a step costs a
-    k-th of an exact one, and takes the direction of the largest factor first. Bitwise
-    repeatable: gathers are pulled, the reduce adds in order.
+    The error does not rise. It falls more slowly than that of `als`: a step costs about
+    1 / K of an exact solution, and reduces the error along the directions of largest
+    curvature first. Bitwise repeatable: gathers are pulled, and the reduce adds in a
+    fixed order.
 
     Examples
     --------
@@ -198,7 +199,7 @@ def gradient_factorization(
     if not 0 < rate <= 2:
         raise fg.GraphInputError(
             "rate out of range", got=rate, expected="above 0, and 2 or less",
-            fix="rate=1.0: steps are scaled by how much the error bends",
+            fix="rate=1.0: steps are scaled by a bound on the curvature of the error",
         )  # fmt: skip
     totals = look_through(given, chosen, target=target)
     state = factors_to_begin(
@@ -226,7 +227,7 @@ def gradient_factorization(
 
 
 class _Record:
-    """Stops the run, and notes the errors in its record."""
+    """Callback of the run: stores errors in its record, and ends it on convergence."""
 
     def __init__(
         self, given: Ratings, last: int, tolerance: float, target: str
@@ -264,25 +265,25 @@ def verify_gradient_factorization(
 ) -> None:
     """Check the answer of `gradient_factorization`, pair by pair, in float64.
 
-    * The last error is that of the factors.
+    * The last error equals that computed from the factors.
     * The error never rises.
-    * The rows of users and items without ratings are zeros.
+    * The factors of users and items without ratings are zeros.
 
     Parameters
     ----------
     ratings, regularization, weighted_regularization
-        As given to it.
+        As passed to it.
     user_factors, item_factors : array_like
-        Its answer.
+        The answer of `gradient_factorization`.
     errors : array_like, optional
         ``result.residuals``.
     rtol : float, optional
-        How far errors may be off, relative to the first.
+        Tolerance for errors, relative to the first error.
 
     Raises
     ------
     AssertionError
-        With what fails first.
+        If a property fails, with the first such vertex.
     """
     graph = checked_ratings(ratings, np.dtype(np.float64)).graph
     x, y = (

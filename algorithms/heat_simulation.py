@@ -1,28 +1,29 @@
 """Heat simulation: heat flows along edges from warm vertices to cold ones.
 
-With ``Q(v)`` the temperature of a vertex and ``c(u, v)`` how well an edge conducts, one
-superstep is one step of length dt in time (explicit Euler)::
+With ``Q(v)`` the temperature of a vertex and ``c(u, v)`` the conductivity of an edge, a
+superstep is a time step of length dt (explicit Euler)::
 
     Q'(v) = Q(v) + dt * sum over edges u -> v of c(u, v) (Q(u) - Q(v))
 
 It is stable if ``dt * C(v) <= 1`` for all v, with ``C(v)`` the sum of ``c(u, v)`` over
-the edges into v. Then Q'(v) is a mean of temperatures, and none leaves the range of
-those at the start. That is checked before the run. On an undirected graph without held
-vertices the sum of all temperatures stays as it is.
+the edges into v, which is checked before the run. Then Q'(v) is a mean of temperatures,
+and stays in the range of the initial ones. On an undirected graph without held vertices
+the sum of all temperatures is constant.
 
-State: ``heat`` (V, k), one column for each start; ``held`` (V,), vertices that keep
-their temperature; ``total`` and ``leak`` (V,), which are ``C(v)`` in float64 and
-``dt C(v)``; ``weight``, the conductivities, one a given edge. A superstep reads E * k
-values and moves V * k of them; on the way to a steady state, vertices none of whose
-sources has moved by more than epsilon are skipped.
+State: ``heat`` (V, k), a column for each set of initial temperatures; ``held`` (V,),
+vertices that keep their temperature; ``total`` and ``leak`` (V,), ``C(v)`` in float64
+and ``dt C(v)``; ``weight``, the conductivities, one per given edge. A superstep reads
+E * k values along edges, and updates V * k temperatures. On the way to a steady state,
+vertices whose sources have all changed by epsilon or less are skipped.
 
 The benchmark HS of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
 Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
 L. N. Bhuyan, "Scalable SIMD-Efficient Graph Processing on GPUs", PACT, 2015. There it
-is a load for the machine, with coefficients that are made up and have dt in them. Here
-dt is a parameter and checked, a run may end at a time, and vertices may be held.
-J. Crank, "The Mathematics of
-Diffusion", Oxford, 1975, chapter 8, for the method and its stability.
+is a synthetic workload, with arbitrary coefficients that include dt. Here dt is a
+parameter and checked, a run may end at a given time, and vertices may be held.
+
+J. Crank, "The Mathematics of Diffusion", Oxford, 1975, chapter 8, for the method and
+its stability.
 """
 
 from __future__ import annotations
@@ -53,33 +54,33 @@ Array = npt.NDArray[Any]
 
 @fg.gather(into="conducts", combine="sum")
 def conductivities_of_edges(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take how well an edge conducts; a loop leads nowhere."""
+    """Return the conductivity of an edge; 0 for a self-loop."""
     return d.weight[e] if u != v else 0.0
 
 
 @fg.vertex
 def add_up(f, v, d):  # type: ignore[no-untyped-def]
-    """Find C(v)."""
+    """Store C(v)."""
     d.total[v] = d.conducts[v]
     return True
 
 
 @fg.reduce(into="largest", combine="max")
 def largest_total(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the largest C(v) of a vertex that is not held."""
+    """Return C(v) of a vertex that is not held."""
     return 0.0 if d.held[v] else d.total[v]
 
 
 @fg.vertex
 def scale(f, v, d):  # type: ignore[no-untyped-def]
-    """Compute the share of its heat that a vertex gives away in a step."""
+    """Compute the share of its heat that v gives away in a step."""
     d.leak[v] = d.dt * d.total[v]
     return True
 
 
 @fg.gather(into="inflow", combine="sum")
 def conducted(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the temperature of the source, as far as the edge conducts."""
+    """Return the heat that arrives along an edge per unit of time."""
     return d.weight[e] * d.heat[u, f] if u != v else 0.0
 
 
@@ -95,7 +96,7 @@ def exchange(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """Find how far the temperatures moved."""
+    """Return the change of a temperature."""
     return abs(d.heat_next[v, f] - d.heat[v, f])
 
 
@@ -112,11 +113,11 @@ class HeatResult(Result):
     Attributes
     ----------
     temperatures : ndarray of shape (V,) or (V, k)
-        At the end.
+        The temperatures at the end.
     dt : float
-        The length of a step that was taken.
+        The length of a time step.
     time : float
-        How much time has passed: dt times the supersteps, or all of the duration.
+        The time that has passed: dt times the number of supersteps, or the duration.
     """
 
     temperatures: Array = answer()
@@ -141,31 +142,31 @@ def heat_simulation(
     dtype: npt.DTypeLike = np.float64,
     **options: Any,
 ) -> HeatResult:
-    """Let heat flow along the edges, for some time or until it is steady.
+    """Simulate the flow of heat along edges, for some time or until it is steady.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        A vertex takes heat from the sources of its edges; both ways where the graph is
-        undirected. In a directed graph nothing is taken from the source.
+        Heat flows along ``u -> v``, in both directions if the graph is undirected. In a
+        directed graph, the source of an edge loses nothing to its target.
     temperatures : array_like of shape (V,) or (V, k)
-        At the start.
+        The initial temperatures.
     conductivities : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
     held : array_like of bool, shape (V,), optional
         Vertices that keep their temperature. Default: none.
     dt : float, optional
-        The length of a step. Default: ``1 / (2 C)`` with C the largest C(v) of a vertex
-        that is not held, so that nothing swings.
+        The length of a time step. Default: ``1 / (2 C)`` with C the largest C(v) of a
+        vertex that is not held, so that temperatures do not oscillate.
     duration : float, optional
-        How much time is to pass. dt is made a little smaller so that a whole number of
-        steps fits. Default: until no temperature moves by more than `epsilon`.
+        The time to simulate; dt is reduced so that it is a whole number of steps.
+        Default: until no temperature changes by more than `epsilon`.
     epsilon : float, optional
-        A smaller change is dropped and not announced. In the unit of the temperatures:
-        choose it far below their differences. Not used with `duration`.
+        A change by this or less is dropped and not announced. It has the unit of the
+        temperatures: choose it far below their differences. Not used with `duration`.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
@@ -192,8 +193,8 @@ def heat_simulation(
 
     Notes
     -----
-    The error of a step is of order dt squared. Bitwise repeatable in pull direction; no
-    atomics there.
+    The error of a step is of order dt squared. Bitwise repeatable in pull direction,
+    which has no atomics.
 
     Examples
     --------
@@ -238,7 +239,7 @@ def heat_simulation(
         enough=steps,
         **options,
     )
-    # Where nothing is left that could change, the rest of the time brings no more.
+    # After convergence, nothing would change in the rest of the duration.
     passed = run.supersteps if steps is None or not run.converged else steps
     heat: Any = state.view("heat")
     return HeatResult(
@@ -255,7 +256,7 @@ def _mask(count: int, held: npt.ArrayLike) -> fg.GivenArray:
     mask = fg.given_array(held, where="held")
     if mask.dtype != np.bool_ or mask.shape != (count,):
         raise fg.GraphInputError(
-            "held is no mask of the vertices that keep their temperature",
+            "held is not a mask of the vertices that keep their temperature",
             got=f"{mask.dtype} of shape {mask.shape}",
             expected=f"bool of shape ({count},)",
         )
@@ -282,7 +283,7 @@ def _step_length(
     if duration is None:
         return float(dt), None
     require_number("duration", duration, duration > 0, "more than 0")
-    # A quotient that is whole but for its rounding is whole.
+    # A quotient that exceeds an integer by rounding only counts as this integer.
     steps = max(math.ceil(duration / dt * (1 - 1e-12)), 1)
     return duration / steps, steps
 
@@ -298,28 +299,27 @@ def verify_heat_simulation(
 ) -> None:
     """Check the answer of a run, in float64.
 
-    * Held vertices have the temperature that was given.
-    * No temperature is outside the range of those at the start.
-    * On an undirected graph without held vertices, the temperatures of each column add
-      up to what they did at the start, but for what was dropped: epsilon a vertex and
-      superstep.
-    * With `epsilon`, one more superstep moves no free vertex by more than that.
+    All properties hold up to rounding.
 
-    All of it rounding apart.
+    * Held vertices have the given temperatures.
+    * All temperatures are in the range of the initial ones.
+    * On an undirected graph without held vertices, the sum of each column equals the
+      initial sum, up to dropped changes: epsilon per vertex and superstep.
+    * With `epsilon`, one more superstep changes no free vertex by more than this.
 
     Parameters
     ----------
     graph, temperatures, conductivities, held
-        As given to `heat_simulation`.
+        As passed to `heat_simulation`.
     result : HeatResult
-        Its answer.
+        The answer of `heat_simulation`.
     epsilon : float, optional
-        As given to `heat_simulation`; None for a run with a duration.
+        As passed to `heat_simulation`; None for a run with a duration.
 
     Raises
     ------
     AssertionError
-        With the vertex or the column at which a property fails first.
+        If a property fails, with the first such vertex or column.
     """
     graph = fg.as_graph(graph)
     count = graph.vertex_count

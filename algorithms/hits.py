@@ -6,12 +6,12 @@ With ``w(e)`` the weight of an edge, or one, and both vectors summing to one::
     hub(v)       = sum over edges v -> u of w(e) authority(u)  divided by its sum
 
 This is the power iteration for the largest singular value of the adjacency matrix. The
-two lines are kernels of one foldmap, along in-edges and along out-edges: hubs are of
-the authorities that the same superstep has written. Neither line divides what it
-writes: the sum of a vector is a reduce, and each read of the vector divides by it.
+two lines are kernels of one foldmap, along in-edges and along out-edges; hubs are
+computed from the authorities of the same superstep. Stored vectors are not divided: the
+sum of a vector is a reduce, and each read of the vector divides by it.
 
-State: ``hub`` and ``authority`` (V,), undivided. A superstep reads every edge twice and
-moves 4 V values.
+State: ``hub`` and ``authority`` (V,), not divided. A superstep reads every edge twice,
+and reads or writes 4 V values of vertices.
 
 J. M. Kleinberg, "Authoritative Sources in a Hyperlinked Environment", Journal of the
 ACM 46, 1999. Arguments, and the division by sums, are those of networkx.
@@ -47,75 +47,75 @@ Array = npt.NDArray[Any]
 
 
 def share(x: Any, total: Any) -> Any:
-    """Divide by a sum of values that are not negative; of nothing, all have none."""
+    """Divide by a sum of values that are not negative; return 0 if the sum is 0."""
     return x / total if total > 0 else 0.0
 
 
 @fg.reduce(into="hub_sum", combine="sum")
 def sum_of_hubs(f, v, d):  # type: ignore[no-untyped-def]
-    """Sum the hubs, for their division."""
+    """Sum the hubs, which are divided by the sum."""
     return d.hub[v]
 
 
 @fg.gather(into="inflow", combine="sum")
 def hubs_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take from those that point here."""
+    """Return the hub rating of a vertex that points to v."""
     return d.hub[u]
 
 
 @fg.gather(into="inflow", combine="sum")
 def weighted_hubs_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the same by weight."""
+    """Return the hub rating of a vertex that points to v, times the weight."""
     return d.weight[e] * d.hub[u]
 
 
 @fg.vertex
 def be_authority(f, v, d):  # type: ignore[no-untyped-def]
-    """Be as good as they are."""
+    """Store the sum of the divided hub ratings."""
     d.authority[v] = share(d.inflow[v], d.hub_sum[0])
     return True
 
 
 @fg.reduce(into="authority_sum", combine="sum")
 def sum_of_authorities(f, v, d):  # type: ignore[no-untyped-def]
-    """Sum the authorities, for their division."""
+    """Sum the authorities, which are divided by the sum."""
     return d.authority[v]
 
 
 @fg.gather(into="outflow", combine="sum", along="out")
 def authorities_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take from those that are pointed to from here."""
+    """Return the authority rating of a vertex to which v points."""
     return d.authority[u]
 
 
 @fg.gather(into="outflow", combine="sum", along="out")
 def weighted_authorities_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the same by weight."""
+    """Return the authority rating of a vertex to which v points, times the weight."""
     return d.weight[e] * d.authority[u]
 
 
 @fg.vertex
 def be_hub(f, v, d):  # type: ignore[no-untyped-def]
-    """Be as good as they are."""
+    """Store the sum of the divided authority ratings."""
     d.hub_next[v] = share(d.outflow[v], d.authority_sum[0])
     return True
 
 
 @fg.reduce(into="next_sum", combine="sum")
 def sum_of_next(f, v, d):  # type: ignore[no-untyped-def]
-    """Sum the new hubs, for their division."""
+    """Sum the new hubs, which are divided by the sum."""
     return d.hub_next[v]
 
 
 @fg.reduce(into="residual", combine="sum")
 def change(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up how far hubs moved, divided: the L1 norm."""
+    """Sum the absolute changes of divided hubs, the L1 norm."""
     return abs(share(d.hub_next[v], d.next_sum[0]) - share(d.hub[v], d.hub_sum[0]))
 
 
 @fg.vertex
 def be_divided(f, v, d):  # type: ignore[no-untyped-def]
-    """Have the ratings of each kind sum to one, by the sums of the last iteration."""
+    """Divide both ratings by the sums of the last iteration."""
     d.hub_next[v] = share(d.hub[v], d.next_sum[0])
     d.authority[v] = share(d.authority[v], d.authority_sum[0])
     return True
@@ -123,24 +123,24 @@ def be_divided(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def begin_divided(f, v, d):  # type: ignore[no-untyped-def]
-    """Have the hubs sum to one that there are before any."""
+    """Divide the initial hubs by their sum, if there are no iterations."""
     d.hub_next[v] = share(d.hub[v], d.hub_sum[0])
     return True
 
 
 def _step(behind: Any, ahead: Any) -> fg.FoldMap:
-    """Return an iteration."""
+    """Return the foldmap of an iteration, from the gathers of both ratings."""
     authorities = (sum_of_hubs, behind, be_authority, sum_of_authorities)
     return fg.foldmap(*authorities, ahead, be_hub, sum_of_next, change)
 
 
-#: weighted -> what runs.
+#: Whether edges have weights -> the foldmap of an iteration.
 STEPS = {
     False: _step(hubs_behind, authorities_ahead),
     True: _step(weighted_hubs_behind, weighted_authorities_ahead),
 }
 step = STEPS[False]
-#: Whether there was an iteration -> what runs behind the last one.
+#: Whether there was an iteration -> the foldmap that runs after the last one.
 DIVIDE = {
     False: fg.foldmap(sum_of_hubs, begin_divided),
     True: fg.foldmap(be_divided),
@@ -154,9 +154,9 @@ class HitsResult(Result):
     Attributes
     ----------
     hubs, authorities : ndarray of shape (V,)
-        Non-negative; each sums to one, or is zero where there is no edge to count.
+        Non-negative; each sums to one, or is zero if no edge has a positive weight.
     residuals : ndarray of float64, shape (S,)
-        One for each iteration, which is a superstep.
+        The residual of each iteration, which is a superstep.
     """
 
     hubs: Array = answer()
@@ -182,20 +182,22 @@ def hits(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Edges point ``u -> v``; both ways where the graph is undirected, and both
+        Edges point ``u -> v``; in both directions if the graph is undirected, and both
         ratings are then the same.
     weights : array_like of shape (E,), optional
         Finite, not negative. Default: those of the graph, or one for each edge.
     nstart : array_like of shape (V,), or mapping, optional
-        Initial hubs; their sum has no influence. Default: all equal.
-        A mapping has values for some vertices by name, or by id where
-        `Graph.vertex_names` is None; others have zero.
+        Initial hubs, in any scale. Default: all equal. A mapping has values of some
+        vertices by name, or by id if `Graph.vertex_names` is None; other vertices have
+        zero.
     tol : float, optional
-        Ends when an iteration moves the hubs by less than this, all together.
+        The run has converged when the sum of the absolute changes of hubs is less than
+        this.
     max_iter : int, optional
-        The limit, in iterations.
+        The limit on iterations.
     dtype : numpy dtype, optional
-        Of the arithmetic and the result. In float32, `tol` should be 1e-6 or more.
+        Dtype of the arithmetic and the result. In float32, `tol` should be 1e-6 or
+        more.
     **options
         ``target``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -217,10 +219,12 @@ def hits(
 
     Notes
     -----
-    An iteration shrinks the distance by the square of the second over the first
-    singular value. Where the two are equal, the result depends on `nstart`.
+    An iteration multiplies the distance to the fixpoint by the square of the ratio of
+    the second to the first singular value. If they are equal, the result depends on
+    `nstart`.
 
-    Bitwise repeatable in pull direction; no atomics there. Memory: 3 values a vertex.
+    Bitwise repeatable in pull direction, which has no atomics. Memory: 3 values per
+    vertex.
 
     Examples
     --------
@@ -272,21 +276,21 @@ def verify_hits(
 ) -> None:
     """Check the answer of a converged run, in float64.
 
-    * No rating is negative, and each kind sums to one, or is zero everywhere.
-    * Hubs follow from their authorities, up to rounding.
-    * Another iteration moves the hubs by no more than twice `tol`, rounding apart.
+    * No rating is negative; hubs sum to one, or are all zero, and so do authorities.
+    * Hubs follow from authorities, up to rounding.
+    * Another iteration changes the hubs by at most twice `tol`, up to rounding.
 
     Parameters
     ----------
     graph, weights, tol
-        As given to `hits`.
+        As passed to `hits`.
     hubs, authorities : array_like of shape (V,)
-        Its answer.
+        The answer of `hits`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     edges = edges_of(graph)

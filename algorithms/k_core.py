@@ -1,26 +1,29 @@
-"""k-core: the vertices left when those of less than k neighbors are removed.
+"""k-core: the vertices that remain when vertices of few neighbors are removed.
 
-The k-core is the largest part of a graph in which every vertex has k neighbors or more
-inside the part. The core number of v is the largest k whose k-core holds v. Peeling
-finds it. With ``degree(v)`` the number of neighbors that have no core number yet::
+The k-core is the largest subgraph in which every vertex has k neighbors or more. The
+core number of v is the largest k whose k-core contains v. Peeling computes it: vertices
+of the smallest degree are removed, in rounds. With ``degree(v)`` the number of
+neighbors that are not removed yet::
 
-    degree(v) -= number of edges from vertices that fell in the superstep before
-    core(v)    = k, where degree(v) is more than k before, and not behind: v falls
+    degree(v) -= number of neighbors removed in the superstep before
+    core(v)    = k, if degree(v) was above k, and is k or less now: v is removed
 
-is repeated for one k until nothing more falls. Then k rises to the smallest degree that
-is left, and those that have it have fallen, with core number k (``then=``). What is
-active is always what has just fallen. A superstep looks at that and at its neighbors.
+This is repeated for one k until nothing more is removed. Then k rises to the smallest
+remaining degree, and the vertices of this degree are removed with core number k
+(``then=``). The active vertices are always those just removed; a superstep visits them
+and their neighbors.
 
-State: ``core`` and ``degree`` (V,), which is -1 where v has fallen; a reduce leaves
-``k`` where supersteps run. Pushed, an edge is passed once from either end in the whole
-run. For each k that occurs, the degrees of the vertices that are left, and of some that
-fell lately, are tested: so O(E + V * number of different core numbers) at most, and the
-overhead of a superstep for each round of falling. A path of n vertices falls from its
-ends, in n / 2 rounds.
+State: ``core`` and ``degree`` (V,), with -1 for removed vertices; a reduce stores ``k``
+on the target. In push direction, each edge is passed once from either end in the whole
+run. For each k that occurs, the degrees of the remaining vertices, and of some removed
+ones, are tested: O(E + V * number of different core numbers) at most, plus the overhead
+of a superstep for each round. A path of n vertices is peeled from its ends, in n / 2
+rounds.
 
 V. Batagelj, M. Zaversnik, "An O(m) Algorithm for Cores Decomposition of Networks",
-2003, arXiv:cs/0310049. N. S. Dasari, R. Desh, M. Zubair, "ParK: An Efficient Algorithm
-for k-Core Decomposition on Multicore Processors", IEEE Big Data, 2014: in rounds.
+2003, arXiv:cs/0310049. For peeling in rounds: N. S. Dasari, R. Desh, M. Zubair, "ParK:
+An Efficient Algorithm for k-Core Decomposition on Multicore Processors", IEEE Big Data,
+2014.
 """
 
 from __future__ import annotations
@@ -40,28 +43,28 @@ __all__ = ["KCoreResult", "k_core", "verify_k_core"]
 
 Array = npt.NDArray[Any]
 
-#: More than any degree.
+#: The smallest remaining degree if no vertex remains: more than any degree.
 NO_VERTEX_LEFT = 2**31 - 1
-#: Stands for the degree of a vertex that has a core number.
+#: The degree of a removed vertex, whose core number is known.
 FALLEN = -1
 
 
 @fg.vertex
 def count_neighbors(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with all neighbors."""
+    """Set the initial degree."""
     d.degree[v] = d.out_degree[v]
     return False
 
 
 @fg.reduce(into="k", combine="min")
 def least_degree(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the smallest degree of vertices that have not fallen."""
+    """Return the degree of a vertex that remains."""
     return d.degree[v] if d.degree[v] >= 0 else NO_VERTEX_LEFT
 
 
 @fg.vertex
 def fall_first(f, v, d):  # type: ignore[no-untyped-def]
-    """Fall as soon as k comes to the degree."""
+    """Remove v if its degree is the new k."""
     if d.degree[v] != d.k[0]:
         return False
     d.core[v] = d.k[0]
@@ -71,19 +74,19 @@ def fall_first(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def is_left(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices that have not fallen."""
+    """Return True for vertices that remain."""
     return d.degree[v] >= 0
 
 
 @fg.gather(into="lost", combine="sum", sources="active")
 def fallen(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count the neighbors that have just fallen, which are the active vertices."""
+    """Count the neighbors that were just removed, which are the active vertices."""
     return 1
 
 
 @fg.vertex
 def fall(f, v, d):  # type: ignore[no-untyped-def]
-    """Fall if no more than k neighbors are left."""
+    """Remove v if k or fewer neighbors remain."""
     d.degree[v] = d.degree[v] - d.lost[v]
     if d.degree[v] > d.k[0]:
         return False
@@ -94,7 +97,7 @@ def fall(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def stay(f, v, d):  # type: ignore[no-untyped-def]
-    """Take k where the run has ended before one falls."""
+    """Set the core number to k if v remains when the run ends at its limit."""
     if d.degree[v] >= 0:
         d.core[v] = d.k[0]
     return False
@@ -102,7 +105,7 @@ def stay(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="most", combine="max")
 def largest_number(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the core number of the innermost core."""
+    """Return the core number; the largest is that of the innermost core."""
     return d.core[v]
 
 
@@ -111,7 +114,8 @@ rise = fg.foldmap(is_left, least_degree, fall_first)
 step = fg.foldmap(is_left, fallen, fall)
 end = fg.foldmap(stay, largest_number)
 
-#: Version of a graph -> the graph without directions made of it; None for itself.
+#: Version of a graph -> an undirected graph with the same edges; None if the graph
+#: itself is undirected.
 _undirected: weakref.WeakKeyDictionary[Any, fg.Graph | None] = (
     weakref.WeakKeyDictionary()
 )
@@ -126,9 +130,9 @@ class KCoreResult(Result):
     core_numbers : ndarray of int64, shape (V,)
         The largest k for which the vertex is in the k-core; 0 without neighbors.
     k : int
-        The one asked for, or the largest core number.
+        The k of the call; by default the largest core number.
     vertices : ndarray of int64
-        Those of the k-core, ascending: their core number is k or more.
+        The vertices of the k-core, ascending: their core number is k or more.
     """
 
     core_numbers: npt.NDArray[np.int64] = answer()
@@ -149,13 +153,13 @@ def k_core(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Without self-loops. A directed graph is taken without its directions: a degree
-        is in-degree plus out-degree. Multi-edges count as many.
+        Without self-loops. The directions of edges are ignored: the degree in a
+        directed graph is in-degree plus out-degree. Each multi-edge counts.
     k : int, optional
-        Which core `vertices` are those of. Default: the innermost that there is.
+        The k of the core whose vertices are returned. Default: the innermost core.
     max_supersteps : int, optional
-        The limit. Where it ended the run, ``result.converged`` is False, and vertices
-        whose core number is not known yet have the k that the run had come to.
+        The limit. If it ended the run, ``result.converged`` is False, and the remaining
+        vertices have the last k as core number.
     **options
         ``target``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -176,9 +180,9 @@ def k_core(
 
     Notes
     -----
-    All results are exact. Memory: 13 bytes a vertex, and 28 more for the compiled loop
-    that runs supersteps of few vertices on the CPU; a directed graph is built again
-    without directions, once.
+    All results are exact. Memory: 13 bytes per vertex, and 28 more for the compiled
+    loop that runs supersteps of few vertices on the CPU. For a directed graph, an
+    undirected copy is made, once.
 
     Examples
     --------
@@ -225,7 +229,7 @@ def k_core(
 
 
 def _without_directions(graph: fg.Graph) -> fg.Graph:
-    """Return an undirected graph with the same edges, once it has no self-loops."""
+    """Return an undirected graph with the same edges; raise for self-loops."""
     version = graph.stamps.version
     if version not in _undirected:
         loops = graph.self_loops
@@ -256,23 +260,23 @@ def _without_directions(graph: fg.Graph) -> fg.Graph:
 
 
 def verify_k_core(graph: fg.GraphLike, core_numbers: npt.ArrayLike) -> None:
-    """Check core numbers: that they are not too large, and not too small.
+    """Check that core numbers are neither too large nor too small.
 
     * A vertex of core number c has c neighbors or more of core number c or more.
-    * The vertices of core number k fall one after another, each with no more than k
-      neighbors left, once all those of smaller core numbers have gone.
+    * After removing all vertices of smaller core numbers, the vertices of core number k
+      can be removed one after another, each with k or fewer remaining neighbors.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `k_core`.
+        As passed to `k_core`.
     core_numbers : array_like of int, shape (V,)
-        Its answer.
+        The answer of `k_core`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     core = fg.given_array(core_numbers, where="core_numbers").on_host()

@@ -1,29 +1,29 @@
-"""k-truss: the edges left when those in few triangles are removed.
+"""k-truss: the edges that remain when edges in few triangles are removed.
 
-The k-truss is the largest part of a graph in which every edge is in k - 2 triangles or
-more of that part. The trussness of an edge is the largest k whose k-truss holds it.
-Peeling finds it. With ``support(e)`` the triangles of e whose edges are all left::
+The k-truss is the largest subgraph in which every edge is in k - 2 triangles or more.
+The trussness of an edge is the largest k whose k-truss contains it. Peeling computes
+it. With ``support(e)`` the number of triangles of e whose edges all remain::
 
-    where e is left and support(e) <= k - 2:
-        trussness(e) = k;  e falls
+    if e remains and support(e) <= k - 2:
+        trussness(e) = k;  e is removed
         for each triangle of e:  support of its other two edges -= 1
 
-is repeated for one k until nothing more falls. Then k rises to the smallest support
-that is left, plus 2 (``then=rise``). A triangle falls with the first of its edges, so
-that all of them together are met once.
+This is repeated for one k until nothing more is removed. Then k rises to the smallest
+remaining support plus 2 (``then=rise``). A triangle ends with the first of its edges,
+so each triangle is visited once while peeling.
 
-State, for each direction of an edge: ``left``, ``support`` (that of the edge is the sum
-of both), ``trussness``; a reduce leaves ``smallest``, k - 2, where supersteps run.
-Where one direction falls, the other one follows in the next superstep, and loses no
-triangle again: `within` requires both.
-Cost: a count of all triangles; then for each edge, once, the shorter of two rows of
-neighbors, searched in the longer, and a test whenever it has lost a triangle; for each
-k that occurs, twice all edges. Memory: 22 bytes a direction, and the graph oriented.
-All numbers are integers and exact; in which order atomics count does not show.
+State, for each direction of an edge: ``left``, ``support`` (the support of the edge is
+the sum of both) and ``trussness``; a reduce stores ``smallest``, k - 2, on the target.
+If one direction is removed, the other follows in the next superstep, without visiting
+triangles again, since `within` requires both. Cost: counting all triangles; for each
+edge, once, searching the shorter of two rows of neighbors in the longer; a test of an
+edge whenever it has lost a triangle; and two passes over all edges for each k that
+occurs. Memory: 22 bytes per direction, and the oriented graph. All numbers are
+integers, and do not depend on the order of atomics.
 
-J. Cohen, "Trusses: Cohesive Subgraphs for Social Network Analysis", NSA, 2008. H.
-Kabir, K. Madduri, "Shared-Memory Graph Truss Decomposition", HiPC, 2017: in rounds. The
-k is that of networkx.
+J. Cohen, "Trusses: Cohesive Subgraphs for Social Network Analysis", NSA, 2008. For
+peeling in rounds: H. Kabir, K. Madduri, "Shared-Memory Graph Truss Decomposition",
+HiPC, 2017. k is defined as in networkx.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from featgraph.algorithms._verify import triangles_of
 
 __all__ = ["KTrussResult", "k_truss", "verify_k_truss"]
 
-#: Larger than every support.
+#: The smallest support if no edge remains: larger than every support.
 NO_SUPPORT = 2**31 - 1
 
 
@@ -54,7 +54,7 @@ def support(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def fall(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Leave with trussness k if no more than k - 2 triangles are left."""
+    """Remove the edge with trussness k if it is in k - 2 triangles or fewer."""
     if not d.left[e] or d.support[e] + d.support[fg.reverse(e)] > d.smallest[0]:
         return False
     d.left_next[e] = False
@@ -64,7 +64,7 @@ def fall(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.triangle(within="left")
 def lose_triangle(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
-    """Count one triangle less where it has lost an edge."""
+    """Subtract a triangle with a removed edge from the supports of its edges."""
     fg.atomic.add(d.support, e_uv, -1)
     fg.atomic.add(d.support, e_uw, -1)
     fg.atomic.add(d.support, e_vw, -1)
@@ -72,45 +72,45 @@ def lose_triangle(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="fewest", combine="min")
 def supports_left(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look at the support of an edge that is left."""
+    """Return the support of an edge that remains."""
     return d.support[e] + d.support[fg.reverse(e)] if d.left[e] else NO_SUPPORT
 
 
 @fg.vertex
 def keep_fewest(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep the smallest support at a vertex."""
+    """Store the smallest support at a vertex."""
     d.least[v] = min(d.fewest[v], NO_SUPPORT)
     return True
 
 
 @fg.reduce(into="smallest", combine="min")
 def smallest_support(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the smallest support of the edges that are left."""
+    """Return the smallest support at a vertex."""
     return d.least[v]
 
 
 @fg.vertex
 def goes_on(f, v, d):  # type: ignore[no-untyped-def]
-    """Have all edges tested while some are left."""
+    """Make all vertices active, so that all edges are tested, while edges remain."""
     return d.smallest[0] < NO_SUPPORT
 
 
 @fg.gather(into="innermost", combine="max")
 def trussness_here(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look at the trussness of an edge that has fallen."""
+    """Return the trussness of an edge."""
     return d.trussness[e]
 
 
 @fg.vertex
 def keep_innermost(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep the largest at a vertex."""
+    """Store the largest trussness at a vertex, 2 or more."""
     d.least[v] = max(d.innermost[v], 2)
     return True
 
 
 @fg.reduce(into="largest", combine="max")
 def largest_trussness(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the trussness of the innermost truss."""
+    """Return the largest trussness at a vertex."""
     return d.least[v]
 
 
@@ -130,9 +130,9 @@ class KTrussResult(Result):
         The largest k for which the edge is in the k-truss; 2 without triangles. In the
         order in which the edges were given.
     k : int
-        The one asked for, or the largest trussness.
+        The k of the call; by default the largest trussness.
     edges : ndarray of int64
-        Those of the k-truss, by place in that order: their trussness is k or more.
+        Indices of the given edges in the k-truss: their trussness is k or more.
     """
 
     trussness: npt.NDArray[np.int64] = answer(is_per_vertex=False)
@@ -155,10 +155,10 @@ def k_truss(
     graph : Graph, or any input of `featgraph.as_graph`
         Undirected, without self-loops and parallel edges.
     k : int, optional
-        Which truss `edges` are those of. Default: the innermost that there is.
+        The k of the truss whose edges are returned. Default: the innermost truss.
     max_supersteps : int, optional
-        The limit. Where it ended the run, ``result.converged`` is False, and edges
-        whose trussness is not known yet have the k that the run had come to.
+        The limit. If it ended the run, ``result.converged`` is False, and the remaining
+        edges have the last k as trussness.
     **options
         ``target``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -170,8 +170,7 @@ def k_truss(
     Raises
     ------
     GraphInputError
-        If the graph is directed, an edge is a self-loop or there twice, or k is
-        negative.
+        If the graph is directed, an edge is a self-loop or repeated, or k is negative.
 
     Warns
     -----
@@ -192,7 +191,8 @@ def k_truss(
     graph = fg.as_graph(graph, directed=False)
     if k is not None and k < 0:
         raise fg.GraphInputError("k out of range", got=k, expected="0 or more")
-    graph.orient(options.get("target", "auto"))  # raises if the graph is unfit
+    # Raises if the graph is directed, or has parallel edges.
+    graph.orient(options.get("target", "auto"))
     _refuse_loops(graph)
     state = fg.State(
         graph,
@@ -215,10 +215,10 @@ def k_truss(
     if left == NO_SUPPORT:
         end(state, **where)
         most = int(state["largest"][0]) if graph.vertex_count else 2
-    else:  # some edges are left at a limit, and have the last k
+    else:  # the limit ended the run: remaining edges have the last k
         most = left + 2
     stored = state.view("trussness")
-    of = state.graph  # on ranks, of which the rows are
+    of = state.graph  # on ranks, the graph to which the stored rows belong
     chosen = most if k is None else int(k)
     answers: dict[str, Any] = {
         "trussness": lambda _: _of_edges(of, stored, most, run.converged),
@@ -236,9 +236,10 @@ def k_truss(
 def _of_edges(
     graph: fg.Graph, stored: fg.View, left: int, have_fallen: bool
 ) -> npt.NDArray[np.int64]:
-    """Return the trussness of edges as given; those that are left have the last k.
+    """Return the trussness of given edges; remaining edges have the last k.
 
-    At a limit one direction may have fallen, and not yet the other.
+    If the limit ended the run, one direction of an edge may be removed and the other
+    not.
     """
     if have_fallen:
         return graph.collect_edge_values(stored).astype(np.int64)
@@ -266,20 +267,20 @@ def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
 
     * An edge of trussness t is in t - 2 triangles or more whose edges all have
       trussness t or more: t is not too large.
-    * The edges of trussness k fall one after another, each with no more than k - 2
-      triangles left, once all those of smaller trussness have gone: none is too small.
+    * After removing all edges of smaller trussness, the edges of trussness k can be
+      removed one after another, each with k - 2 or fewer triangles: k is not too small.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `k_truss`.
+        As passed to `k_truss`.
     trussness : array_like of int, shape (E,)
-        Its answer.
+        The answer of `k_truss`.
 
     Raises
     ------
     AssertionError
-        With the edge at which a property fails first.
+        If a property fails, with the first such edge.
     """
     graph = fg.as_graph(graph, directed=False)
     given = fg.given_array(trussness, where="trussness").on_host()
@@ -294,7 +295,7 @@ def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
 
 
 def _peeled(given: npt.NDArray[Any], edges: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which edges do not fall at their own k, nor while k goes on rising."""
+    """Return a mask of edges that cannot be removed at their trussness."""
     supports = np.bincount(edges.ravel(), minlength=given.size)
     ends = np.cumsum(supports)
     holders = np.argsort(edges.ravel(), kind="stable") // 3  # edge by edge

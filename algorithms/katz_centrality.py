@@ -1,14 +1,14 @@
-"""Katz centrality: how many walks lead to a vertex, long ones counting less.
+"""Katz centrality: the number of walks to a vertex, where long walks count less.
 
 With ``x(v)`` the centrality of vertex v::
 
     x'(v) = alpha * (sum over edges u -> v of w(u, v) x(u)) + beta(v)
 
-beginning with zeros. After n supersteps a walk of length l < n that starts in u has
-added ``alpha^l beta(u)`` times the product of its weights at its end. The fixpoint
-``x = (I - alpha A)^-1 beta`` exists for non-negative weights if
-``alpha < 1 / lambda``, lambda the largest eigenvalue of the adjacency matrix A. A
-superstep then brings x nearer by the factor ``alpha lambda``, in the long run.
+where x is initially zero. After n supersteps, each walk of length l < n from a vertex u
+has added ``alpha^l beta(u)``, times the product of its weights, at its end. For weights
+that are not negative, the fixpoint ``x = (I - alpha A)^-1 beta`` exists if ``alpha < 1
+/ lambda``, with lambda the largest eigenvalue of the adjacency matrix A. Then each
+superstep eventually multiplies the distance to it by ``alpha lambda``.
 
 State: ``x`` and ``beta`` (V, k), one column for each beta; ``weight``, one a given
 edge. A superstep reads E * k values and moves V * k of them, twice with the residual.
@@ -16,7 +16,7 @@ All vertices take part in each.
 
 L. Katz, "A New Status Index Derived from Sociometric Analysis", Psychometrika 18, 1953;
 M. Newman, "Networks: An Introduction", Oxford, 2010, section 7.3, for beta. Stopping
-rule and scale are those of networkx for beta of one; the rule is relative to beta.
+rule and scale are those of networkx for a beta of one; the rule is relative to beta.
 """
 
 from __future__ import annotations
@@ -50,49 +50,49 @@ __all__ = ["KatzResult", "katz_centrality", "verify_katz_centrality"]
 
 Array = npt.NDArray[Any]
 
-#: The growth of a run is taken over so many supersteps, since it may go up and down.
+#: Supersteps over which the growth of residuals is averaged, since it may oscillate.
 WINDOW = 12
 
 
 def part(x: Any, largest: Any) -> Any:
-    """Divide by the largest of a column; if that is zero, so are all others."""
+    """Divide by the largest value of a column; return 0 for a column of zeros."""
     return x / largest if largest > 0 else 0.0
 
 
 @fg.gather(into="walks", combine="sum")
 def from_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the centrality of the source."""
+    """Return the centrality of the source."""
     return d.x[u, f]
 
 
 @fg.gather(into="walks", combine="sum")
 def weighted_from_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the same by weight."""
+    """Return the centrality of the source, times the weight."""
     return d.weight[e] * d.x[u, f]
 
 
 @fg.vertex
 def extend(f, v, d):  # type: ignore[no-untyped-def]
-    """Make all walks longer by an edge, and begin new ones."""
+    """Extend all walks by an edge, and add the walk of length zero."""
     d.x_next[v, f] = d.alpha * d.walks[v, f] + d.beta[v, f]
     return True
 
 
 @fg.reduce(into="residual", combine="sum")
 def change(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up how far centralities moved: the L1 norm."""
+    """Sum the absolute changes of centralities, the L1 norm."""
     return abs(d.x_next[v, f] - d.x[v, f])
 
 
 @fg.reduce(into="left", combine="max")
 def change_in_range(f, v, d):  # type: ignore[no-untyped-def]
-    """Compare it to beta; none where one is so large that numbers may end."""
+    """Return the change relative to beta; 0, which ends the run, near an overflow."""
     if fg.feature_max(d.residual[f]) < d.most:
         return part(d.residual[f], d.largest_beta[f])
     return 0.0
 
 
-#: weighted -> what runs.
+#: Whether edges have weights -> the foldmap of a superstep.
 STEPS = {
     False: fg.foldmap(from_sources, extend, change, change_in_range),
     True: fg.foldmap(weighted_from_sources, extend, change, change_in_range),
@@ -102,7 +102,7 @@ step = STEPS[False]
 
 @fg.reduce(into="largest_beta", combine="max")
 def size_of_beta(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the largest of a column, which all its centralities are in proportion to."""
+    """Return the absolute beta; centralities are proportional to beta."""
     return abs(d.beta[v, f])
 
 
@@ -117,19 +117,19 @@ def absolute(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="largest", combine="max")
 def size(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the largest, so that squares of the others stay in range."""
+    """Return the absolute centrality; the largest scales squares into range."""
     return abs(d.x[v, f])
 
 
 @fg.reduce(into="squares", combine="sum")
 def squared(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up the squared length of a column, divided by its largest."""
+    """Sum the squares of a column, divided by its largest value."""
     return part(d.x[v, f], d.largest[f]) ** 2
 
 
 @fg.vertex
 def scale(f, v, d):  # type: ignore[no-untyped-def]
-    """Make it a vector of length one."""
+    """Divide a column by its length."""
     length = math.sqrt(d.squares[f]) if d.squares[f] > 0 else 1.0
     d.x_next[v, f] = part(d.x[v, f], d.largest[f]) / length
     return True
@@ -145,7 +145,7 @@ class KatzResult(Result):
     Attributes
     ----------
     centralities : ndarray of shape (V,) or (V, k)
-        Non-negative where beta is; each column of length one if `normalized`.
+        Non-negative if beta is; if `normalized`, each column has the length one.
     """
 
     centralities: Array = answer()
@@ -167,33 +167,32 @@ def katz_centrality(
     dtype: npt.DTypeLike = np.float64,
     **options: Any,
 ) -> KatzResult:
-    """Count walks into each vertex, by their lengths and where they begin.
+    """Compute the Katz centrality: sum walks into each vertex, attenuated by length.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Walks go along ``u -> v``; both ways where the graph is undirected.
+        Walks follow ``u -> v``, in both directions if the graph is undirected.
     alpha : float, optional
         Attenuation of a walk by each edge: more than zero, less than 1 / lambda.
     beta : float, or array_like of shape (V,) or (V, k), or mapping, optional
-        The centrality of a vertex without edges. k columns take one run. A mapping has
-        a value for every vertex by its name, or by its id where `Graph.vertex_names`
+        The centrality of a vertex without edges. One run computes all k columns. A
+        mapping has a value for every vertex by name, or by id if `Graph.vertex_names`
         is None.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
     tol : float, optional
-        The run has converged when the centralities of every column move by less than
-        V * tol times the largest absolute beta of the column, all absolute changes
-        added up.
+        The run has converged when the sum of the absolute changes of every column is
+        less than V * tol times the largest absolute beta of the column.
     normalized : bool, optional
         Whether columns are divided by their Euclidean length.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended a run that was still
-        coming nearer.
+        The limit; ``result.converged`` is False if it ended the run before convergence.
     dtype : dtype, optional
-        float64, or float32: then choose `tol` so that V * tol is well above 1e-6 times
-        the sum of the centralities over the largest beta, or the run ends at the limit.
+        float64 or float32. For float32, V * tol must be well above 1e-6 times the sum
+        of the centralities, divided by the largest beta; otherwise the run ends at the
+        limit.
     **options
         ``target``, ``direction``, ``callback``, ... as for `featgraph.iterate`.
 
@@ -208,7 +207,7 @@ def katz_centrality(
         If beta or the weights do not fit the graph, are not finite, a weight is
         negative, or a number is out of range.
     DivergenceError
-        If alpha is 1 / lambda or more: centralities grow from superstep to superstep.
+        If alpha is 1 / lambda or more, so that centralities grow in each superstep.
 
     Warns
     -----
@@ -217,9 +216,9 @@ def katz_centrality(
 
     Notes
     -----
-    With q the factor by which residuals shrink at the end, the distance to the fixpoint
-    is about q / (1 - q) times the last residual. Bitwise repeatable in pull direction;
-    no atomics there.
+    With q the ratio of the last two residuals, the distance to the fixpoint is about
+    q / (1 - q) times the last residual. Bitwise repeatable in pull direction, which has
+    no atomics.
 
     Examples
     --------
@@ -257,7 +256,7 @@ def katz_centrality(
         **options,
     )
     if run.supersteps and not residuals[-1] < most:
-        run.converged = False  # numbers have ended the run
+        run.converged = False  # ended near an overflow: see `change_in_range`
     if not run.converged:
         add_up(state, **where)
         _refuse_growth(run, residuals, float(np.max(state["total"])), alpha)
@@ -275,7 +274,7 @@ def katz_centrality(
 
 
 def _base_property(graph: fg.Graph, beta: fg.GivenArray, real: np.dtype[Any]) -> Any:
-    """Return a property (V, k) of one number, or one or k for each vertex."""
+    """Return beta as a property (V, k): a number, or one or k values per vertex."""
     if beta.ndim > 0:
         given = columns(graph, "beta", beta).astype(real, "beta")
         return fg.vertex_property(given.values)
@@ -285,7 +284,7 @@ def _base_property(graph: fg.Graph, beta: fg.GivenArray, real: np.dtype[Any]) ->
 
 
 def _base(graph: fg.Graph, beta: ByVertex) -> Array:
-    """Return (V, k) of one number, or one or k for each vertex."""
+    """Return beta as an array (V, k): a number, or one or k values per vertex."""
     given = given_values(graph, "beta", beta)
     if given.ndim == 0:
         given = fg.given_array(np.full(graph.vertex_count, given.values, np.float64))
@@ -293,11 +292,11 @@ def _base(graph: fg.Graph, beta: ByVertex) -> Array:
 
 
 def _refuse_growth(run: fg.Run, residuals: Array, total: float, alpha: float) -> None:
-    """Raise DivergenceError where a run that has ended did not come nearer.
+    """Raise DivergenceError if the residuals of an ended run did not shrink.
 
-    If the residual grows by a constant factor, or stays as it is (alpha = 1 / lambda),
-    the last of n is 1 / n of all that has been added up, or more. A residual
-    that is only rounding is less.
+    If residuals grow by a constant factor, or are constant (alpha = 1 / lambda), the
+    last of n residuals is at least 1 / n of the sum of centralities. A residual that
+    consists of rounding errors is less.
     """
     window = min(WINDOW, len(residuals) - 1)
     if window < 1 or residuals[-1] == 0:
@@ -327,21 +326,21 @@ def verify_katz_centrality(
     """Check the answer of a converged run with ``normalized=False``, in float64.
 
     * No centrality is below beta, if beta is not negative.
-    * One more superstep moves no column by more than V * tol times its largest beta,
-      times alpha and the largest weight out of a vertex if that is above one, rounding
-      apart.
+    * One more superstep changes no column by more than V * tol times its largest beta,
+      up to rounding. If alpha times the largest sum of weights out of a vertex is above
+      one, the limit is multiplied by it.
 
     Parameters
     ----------
     graph, alpha, beta, weights, tol
-        As given to `katz_centrality`.
+        As passed to `katz_centrality`.
     centralities : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `katz_centrality`.
 
     Raises
     ------
     AssertionError
-        With the vertex or the column at which a property fails first.
+        If a property fails, with the first such vertex or column.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(centralities, where="centralities").on_host()
@@ -358,7 +357,7 @@ def verify_katz_centrality(
     if (base >= 0).all():
         require((x >= base - rounding).all(axis=1), "less than beta")
     moved = np.abs(walks + base - x).sum(axis=0)
-    # Changes of the last superstep still have to reach the targets of their edges.
+    # Changes of the last superstep have not reached the targets of their edges yet.
     factor = max(1.0, alpha * float(out_weights(graph, given_weights).max(initial=0)))
     unit = np.abs(base).max(axis=0)
     holds = moved <= graph.living_count * tol * unit * factor + rounding.sum(axis=0)

@@ -1,22 +1,22 @@
 """Label propagation: class distributions spread from labelled vertices along edges.
 
-Gives every vertex a distribution over K classes. With ``lp(v)`` that of vertex v, one
-superstep computes, for all vertices and classes at once::
+Every vertex gets a distribution over K classes. With ``lp(v)`` the distribution of
+vertex v, one superstep computes for all vertices and classes::
 
     aggr(v) = sum over edges u -> v of w(u, v) * lp(u)
     prob    = alpha * normalize(aggr(v)) + (1 - alpha) * lp(v)
     lp'(v)  = normalize(prob)
 
-where ``normalize`` divides by the sum over the classes and leaves zeros alone.
+where ``normalize`` divides by the sum over the classes; a row of zeros stays zero.
 
-State: ``label`` (V, K), a row of zeros where nothing is known yet; ``clamped`` (V,),
-the labelled vertices, which keep their distribution; ``weight``, one a given edge.
-A superstep reads E * K values and writes V * K. A fixpoint has ``lp(v)`` equal to
-``normalize(aggr(v))``: every vertex the weighted mean of its sources. alpha only damps
-the way there.
+State: ``label`` (V, K), rows of zeros where nothing is known yet; ``clamped`` (V,), the
+labelled vertices, which keep their distribution; ``weight``, one per given edge. A
+superstep reads E * K values and writes V * K. At a fixpoint, ``lp(v)`` equals
+``normalize(aggr(v))``, the weighted mean of the sources; alpha only determines how fast
+it is approached.
 
 X. Zhu and Z. Ghahramani, "Learning from Labeled and Unlabeled Data with Label
-Propagation", CMU-CALD-02-107, 2002; the damped form per class is that of Onyx.
+Propagation", CMU-CALD-02-107, 2002; the damped form for single classes is from Onyx.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Array = npt.NDArray[Any]
 
 @fg.vertex
 def be_sure(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with the class that was given, if one was."""
+    """Set the initial distribution from a class; v is clamped if it has one."""
     d.label_next[v, f] = 1.0 if d.given[v] == f else 0.0
     d.clamped[v] = d.clamp and d.given[v] >= 0
     return True
@@ -59,20 +59,20 @@ def be_sure(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def be_clamped(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep the distribution that was given, if one was."""
+    """Clamp v if it has an initial distribution."""
     d.clamped[v] = d.clamp and fg.any_feature(d.label[v, f] > 0)
     return True
 
 
 @fg.gather(into="aggr", combine="sum")
 def labels_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Class f of the source, weighted by the edge."""
+    """Return the probability of class f at the source, times the weight."""
     return d.weight[e] * d.label[u, f]
 
 
 @fg.vertex
 def relax(f, v, d):  # type: ignore[no-untyped-def]
-    """Move towards the mean of the sources; announce moves of more than epsilon."""
+    """Move towards the mean of the sources; announce changes above epsilon."""
     if d.clamped[v]:
         return False
     p = d.alpha * fg.normalize(d.aggr[v, f]) + (1 - d.alpha) * d.label[v, f]
@@ -83,7 +83,7 @@ def relax(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """Find how far the probabilities of class f moved."""
+    """Return the change of the probability of class f."""
     return abs(d.label_next[v, f] - d.label[v, f])
 
 
@@ -93,13 +93,13 @@ step_with_residual = fg.foldmap(labels_of_neighbors, relax, largest_change)
 
 @fg.vertex
 def decide(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the most likely class, if any is."""
+    """Store the most likely class; -1 for a row of zeros."""
     best = fg.argmax(d.label[v, f])
     d.best[v] = best if fg.any_feature(d.label[v, f] > 0) else UNLABELLED
     return True
 
 
-#: By the number of axes of the labels.
+#: Number of axes of the labels -> the foldmap that sets initial values.
 begin = {1: fg.vertexmap(be_sure), 2: fg.vertexmap(be_clamped)}
 end = fg.vertexmap(decide)
 
@@ -111,9 +111,9 @@ class LabelPropagationResult(Result):
     Attributes
     ----------
     distributions : ndarray of shape (V, K)
-        Rows sum to one; zeros where no labelled vertex leads.
+        Rows sum to one, or are zero if no path from a labelled vertex leads there.
     labels : ndarray of int64, shape (V,)
-        The most likely class, the smallest on ties; -1 where the row is zero.
+        The most likely class, the smallest on ties; -1 for a row of zeros.
     """
 
     distributions: Array = answer()
@@ -142,24 +142,24 @@ def label_propagation(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Labels travel along ``u -> v``; both ways where the graph is undirected.
+        Labels spread along ``u -> v``, in both directions if the graph is undirected.
     labels : array_like of int, shape (V,), or of float, shape (V, K)
-        Classes 0 to K - 1, -1 for unlabelled vertices; or a distribution a vertex, a
-        row of zeros for unlabelled ones.
+        Classes 0 to K - 1, and -1 for unlabelled vertices; or a distribution for each
+        vertex, and a row of zeros for unlabelled ones.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
     alpha : float, optional
-        How far a superstep moves towards the sources, in (0, 1].
+        Weight of the mean of the sources in the new distribution, in (0, 1].
     epsilon : float, optional
-        A change of no class by more than this is dropped and not announced.
+        A new distribution is dropped if no probability changes by more than this.
     max_supersteps : int, optional
-        The limit; ``result.run.converged`` is False where it ended the run.
+        The limit; ``result.run.converged`` is False if it ended the run.
     clamp : bool, optional
-        Whether labelled vertices keep their labels. Without it nothing holds the
-        distributions apart, and they drift towards one another.
+        Whether labelled vertices keep their labels. Otherwise all distributions drift
+        towards one another.
     class_count : int, optional
-        K, for integer labels. Default: the largest one plus one.
+        K, for integer labels. Default: the largest label plus one.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
@@ -180,8 +180,8 @@ def label_propagation(
 
     Notes
     -----
-    On convergence one more superstep would move no entry by more than `epsilon`.
-    Bitwise repeatable in pull direction; no atomics there.
+    After convergence, one more superstep would change no entry by more than `epsilon`.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -250,21 +250,23 @@ def verify_label_propagation(
     """Check the answer of a converged, clamped run, in float64.
 
     * A row is non-negative and sums to one, or is zero.
-    * A labelled vertex has the distribution that was given.
-    * A row is zero exactly where no labelled vertex leads by edges of positive weight.
-    * One more superstep moves no other entry by more than `epsilon`, rounding apart.
+    * A labelled vertex has the given distribution.
+    * A row is zero if and only if no path of edges of positive weight leads there from
+      a labelled vertex.
+    * One more superstep changes no entry of an unlabelled vertex by more than
+      `epsilon`, up to rounding.
 
     Parameters
     ----------
     graph, labels, weights, alpha, epsilon, class_count
-        As given to `label_propagation`.
+        As passed to `label_propagation`.
     distributions : array_like of shape (V, K)
-        Its answer.
+        The answer of `label_propagation`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(distributions, where="distributions").on_host()

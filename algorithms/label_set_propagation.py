@@ -1,25 +1,24 @@
 """Label propagation for several sets of labels at once.
 
-A vertex may have a topic, a language and an author: P sets of C classes each. With
-``lp_p(v)`` the distribution of vertex v over the classes of set p, one superstep
-computes, for all vertices, sets and classes at once::
+There are P sets of C classes each, such as the topic, the language and the author of a
+vertex. With ``lp_p(v)`` the distribution of vertex v over the classes of set p, one
+superstep computes for all vertices, sets and classes::
 
     aggr_p(v) = sum over edges u -> v of w_p(u, v) * lp_p(u)
     prob      = alpha * normalize(aggr_p(v)) + (1 - alpha) * lp_p(v)
     lp_p'(v)  = normalize(prob)
 
-where ``normalize`` divides by the sum over the classes of the set and leaves zeros
-alone. A vertex may be labelled in some sets only; it keeps what it is given.
+where ``normalize`` divides by the sum over the classes of the set; zeros stay zero. A
+vertex may be labelled in some of the sets, and keeps these labels. Items with any
+number of tags are P sets of two classes: with the tag, and without it.
 
-Items that carry any number of tags are P sets of two classes: has it, has it not.
-
-The P * C features of a vertex lie side by side, a set after the other, and all P sets
-share one pass over the graph. State: ``label`` (V, P * C); ``clamped`` (V,), labelled
-in all sets; ``seeded`` (V, P), labelled in this one; ``weight``, one a given edge, or
-P. A superstep reads E * P * C values and writes V * P * C.
+The P * C features of a vertex are stored set by set, and all P sets share one pass over
+the graph. State: ``label`` (V, P * C); ``clamped`` (V,), vertices labelled in all sets;
+``seeded`` (V, P), the sets in which a vertex is labelled; ``weight``, one or P per
+given edge. A superstep reads E * P * C values and writes V * P * C.
 
 X. Zhu and Z. Ghahramani, "Learning from Labeled and Unlabeled Data with Label
-Propagation", CMU-CALD-02-107, 2002; the form with sets is that of Onyx.
+Propagation", CMU-CALD-02-107, 2002; the form with sets is from Onyx.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ Array = npt.NDArray[Any]
 
 @fg.vertex
 def be_sure(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with the class that was given in the set, if one was."""
+    """Set the initial distribution of a set from a class, if v has one."""
     count = int(d.class_count)
     d.label_next[v, f] = 1.0 if d.given[v, f // count] == f % count else 0.0
     return True
@@ -64,7 +63,7 @@ def be_sure(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def keep_given(f, v, d):  # type: ignore[no-untyped-def]
-    """Note whether set f is labelled, and whether all are; such labels are kept."""
+    """Store whether v is labelled in set f, and whether it is labelled in all sets."""
     is_given = False
     for c in range(int(d.class_count)):
         is_given = is_given or d.label[v, f * int(d.class_count) + c] > 0
@@ -75,21 +74,21 @@ def keep_given(f, v, d):  # type: ignore[no-untyped-def]
 
 @functools.cache
 def step_for(class_count: int, weight_per_set: bool, with_residual: bool) -> fg.FoldMap:
-    """Return the foldmap for sets of so many classes: their number is a constant."""
+    """Return the foldmap of a superstep; the number of classes is a constant in it."""
 
     @fg.gather(into="aggr", combine="sum")
     def labels_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-        """Feature f of the source, weighted by the edge."""
+        """Return feature f of the source, times the weight of the edge."""
         return d.weight[e] * d.label[u, f]
 
     @fg.gather(into="aggr", combine="sum")
     def weighted_in_each_set(f, u, v, e, d):  # type: ignore[no-untyped-def]
-        """Feature f of the source, by the weight of its set."""
+        """Return feature f of the source, times the weight of its set."""
         return d.weight[e, f // class_count] * d.label[u, f]
 
     @fg.vertex
     def relax(f, v, d):  # type: ignore[no-untyped-def]
-        """Move every set that is not given towards the mean of the sources."""
+        """Move all sets without a label of v towards the mean of the sources."""
         if d.clamped[v]:
             return False
         mean = fg.normalize(d.aggr[v, f], group=class_count)
@@ -101,7 +100,7 @@ def step_for(class_count: int, weight_per_set: bool, with_residual: bool) -> fg.
 
     @fg.reduce(into="residual", combine="max")
     def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-        """How far the probabilities of feature f moved."""
+        """Return the change of the probability of feature f."""
         return abs(d.label_next[v, f] - d.label[v, f])
 
     gather = weighted_in_each_set if weight_per_set else labels_of_neighbors
@@ -110,7 +109,7 @@ def step_for(class_count: int, weight_per_set: bool, with_residual: bool) -> fg.
 
 @fg.vertex
 def decide(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the most likely class of set f, if any is."""
+    """Store the most likely class of set f; -1 for zeros."""
     best = UNLABELLED
     most = 0.0
     for c in range(int(d.class_count)):
@@ -132,10 +131,10 @@ class LabelSetPropagationResult(Result):
     Attributes
     ----------
     distributions : ndarray of shape (V, P, C)
-        Rows sum to one; zeros where no vertex labelled in that set leads.
+        Rows sum to one, or are zero if no path from a vertex labelled in the set leads
+        there.
     labels : ndarray of int64, shape (V, P)
-        The most likely class of each set, the smallest on ties; -1 where the row is
-        zero.
+        The most likely class of each set, the smallest on ties; -1 for a row of zeros.
     """
 
     distributions: Array = answer()
@@ -164,18 +163,18 @@ def label_set_propagation(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Labels travel along ``u -> v``; both ways where the graph is undirected.
+        Labels spread along ``u -> v``, in both directions if the graph is undirected.
     labels : array_like of int, shape (V, P), or of float, shape (V, P, C)
-        For each set the class, 0 to C - 1, or -1 where a vertex is not labelled in it;
-        or distributions, a row of zeros for unlabelled ones.
+        For each set the class, 0 to C - 1, or -1 for vertices that are not labelled in
+        the set; or distributions, with rows of zeros for unlabelled vertices.
     weights : array_like of shape (E,) or (E, P), optional
         Non-negative, in the order in which the edges were given; for all sets, or a
         column for each. Default: the weights of the graph, or one.
     alpha, epsilon, max_supersteps, clamp, history, dtype
-        As for `label_propagation`. A vertex is announced where any class of any set
-        moves by more than `epsilon`.
+        As for `label_propagation`. A vertex is announced if the probability of any
+        class in any set changes by more than `epsilon`.
     class_count : int, optional
-        C, for integer labels. Default: the largest one plus one.
+        C, for integer labels. Default: the largest label plus one.
     **options
         ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -192,8 +191,8 @@ def label_set_propagation(
 
     Notes
     -----
-    On convergence one more superstep would move no entry by more than `epsilon`.
-    Bitwise repeatable in pull direction; no atomics there. A kernel is compiled for
+    After convergence, one more superstep would change no entry by more than `epsilon`.
+    Bitwise repeatable in pull direction, which has no atomics. A kernel is compiled for
     each number of classes and of sets.
 
     Examples
@@ -283,14 +282,14 @@ def verify_label_set_propagation(
     Parameters
     ----------
     graph, labels, weights, alpha, epsilon, class_count
-        As given to `label_set_propagation`.
+        As passed to `label_set_propagation`.
     distributions : array_like of shape (V, P, C)
-        Its answer.
+        The answer of `label_set_propagation`.
 
     Raises
     ------
     AssertionError
-        With the set and the vertex at which a property fails first.
+        If a property fails, with the first such set and vertex.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(distributions, where="distributions").on_host()
@@ -316,11 +315,11 @@ def verify_label_set_propagation(
 def _checked_sets(
     graph: fg.Graph, labels: npt.ArrayLike, class_count: int | None
 ) -> tuple[fg.GivenArray, int]:
-    """Return (V, P) of classes, or (V, P, C) of rows that sum to one or zero; and C."""
+    """Return checked labels, (V, P), or distributions, (V, P, C); and C."""
     given = fg.given_array(labels, where="labels")
     if given.ndim not in {2, 3} or 0 in given.shape[1:]:
         raise fg.GraphInputError(
-            "labels are those of one set or more",
+            "labels have an axis for one set or more",
             got=f"shape {given.shape}",
             expected="(V, P), or (V, P, C) for distributions",
         )
@@ -347,7 +346,7 @@ def _checked_sets(
 def _weights(
     graph: fg.Graph, weights: npt.ArrayLike | None, set_count: int
 ) -> fg.GivenArray | None:
-    """Return (E, P), checked, where each set has its own."""
+    """Return checked weights (E, P) if sets have their own weights; else None."""
     if weights is None or fg.given_array(weights, where="weights").ndim != 2:
         return None
     w = checked_weight_vectors(graph, weights)

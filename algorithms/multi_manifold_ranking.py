@@ -1,36 +1,35 @@
-"""Multi-manifold ranking: how relevant each vertex is to a query, on k manifolds.
+"""Multi-manifold ranking: the relevance of vertices to a query, on k manifolds.
 
-Each edge has k weights, one for each manifold on which its ends lie near one another.
-With ``mm(v)`` the k scores of vertex v, ``mm0(v)`` those that the query gives, ``o``
-the entrywise product and ``x^o-1`` the entrywise (Hadamard) inverse::
+Each edge has k weights, the similarity of its ends on each of k manifolds. With
+``mm(v)`` the k scores of vertex v, ``mm0(v)`` the scores of the query, ``o`` the
+entrywise product and ``x^o-1`` the entrywise (Hadamard) inverse::
 
     waggr(v) = sum over edges u -> v of w(u, v) o mm(u)
     haggr(v) = sum over edges u -> v of w(u, v)^o-1
     mm'(v)   = alpha waggr(v) o haggr(v) + (1 - alpha) mm0(v)
 
-An edge of weight zero is not an edge of that manifold: it adds nothing to either sum.
+An edge of weight zero does not belong to the manifold, and adds nothing to either sum.
 
-In manifold f this is ``x' = alpha M x + (1 - alpha) x0``, where row v of M holds the
-weights into v times haggr(v). It converges for every query exactly if alpha times the
-spectral radius of M is below one, for all manifolds. A row of M sums to
-``sum(w) sum(1 / w)``, which is at least the square of the number of its edges, whatever
-the weights, and which does not change where the weights into a vertex are scaled. So
-*alpha* is what has to be small, not the weights. By default it is 0.85 over the largest
-row sum, which bounds the radius. Few edges and weights of one order of magnitude keep
-that bound small.
+For one manifold this is ``x' = alpha M x + (1 - alpha) x0``, where row v of M has the
+weights into v times haggr(v). It converges for every query if and only if alpha times
+the spectral radius of M is below one. A row of M sums to ``sum(w) sum(1 / w)``. This is
+at least the square of the number of its edges, and does not depend on the scale of the
+weights into a vertex. Therefore *alpha* must be small, not the weights. The default is
+0.85 divided by the largest row sum, which bounds the spectral radius. The bound is
+small for vertices with few edges, and weights of one order of magnitude.
 
-``normalization="mean"`` reads the inverse the other way, ``haggr = (sum w)^o-1``, and
-makes ``waggr o haggr`` the weighted mean of the sources: manifold ranking as it is
-commonly defined, up to the symmetry of the normalisation. Rows of M then sum to one,
-and every alpha below one converges.
+``normalization="mean"`` takes the inverse of the sum, ``haggr = (sum w)^o-1``, so that
+``waggr o haggr`` is the weighted mean of the sources: the common definition of manifold
+ranking, except that the normalisation is not symmetric. Rows of M then sum to one, and
+every alpha below one converges.
 
 State: ``score`` (V, k), ``query`` (V, k), ``weight`` (E, k). A superstep reads 2 E k
-values and moves 2 V k; haggr depends on nothing that changes. k scores are k columns
-that never mix; only the ranking brings them together.
+values along edges, and 2 V k of vertices; haggr is computed again although it does not
+change. The k columns are independent; only the ranking combines them.
 
 D. Zhou, J. Weston, A. Gretton, O. Bousquet, B. Schölkopf, "Ranking on Data Manifolds",
 Advances in Neural Information Processing Systems 16, 2004, for one manifold; the form
-with vectors of weights is that of Onyx.
+with vectors of weights is from Onyx.
 """
 
 from __future__ import annotations
@@ -63,19 +62,19 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: alpha times the bound on the spectral radius, where alpha is not given.
+#: alpha times the bound on the spectral radius, if alpha is not given.
 DEFAULT_CONTRACTION = 0.85
 
 
 @fg.gather(into="waggr", combine="sum")
 def weighted_scores(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the source's score by the weight on manifold f."""
+    """Return the score of the source, times the weight on manifold f."""
     return d.weight[e, f] * d.score[u, f]
 
 
 @fg.gather(into="haggr", combine="sum")
 def inverse_weights(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the inverse weight of an edge of manifold f."""
+    """Return the inverse weight of an edge of manifold f."""
     if d.weight[e, f] == 0:
         return fg.nothing
     return 1 / d.weight[e, f]
@@ -83,33 +82,33 @@ def inverse_weights(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="total", combine="sum")
 def weights_in(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the weight itself: the divisor of a mean."""
+    """Return the weight; the sum is the divisor of the mean."""
     return d.weight[e, f]
 
 
 @fg.vertex
 def bound_row_sums(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the largest sum of a row of M, over the manifolds."""
+    """Store the largest row sum of v in M over all manifolds."""
     d.row_sum[v] = fg.feature_max(d.total[v, f] * d.haggr[v, f])
     return True
 
 
 @fg.reduce(into="bound", combine="max")
 def largest_row_sum(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the largest of all."""
+    """Return the row sum; the largest bounds the spectral radius."""
     return d.row_sum[v]
 
 
 @fg.vertex
 def start_at_query(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with the scores of the query."""
+    """Set the initial scores to those of the query."""
     d.score_next[v, f] = d.query[v, f]
     return True
 
 
 @fg.vertex
 def rank(f, v, d):  # type: ignore[no-untyped-def]
-    """Spread by both sums, and return to the query."""
+    """Combine both sums with the score of the query."""
     new = d.alpha * d.waggr[v, f] * d.haggr[v, f] + (1 - d.alpha) * d.query[v, f]
     d.score_next[v, f] = new
     return fg.any_feature(abs(new - d.score[v, f]) > d.epsilon)
@@ -117,7 +116,7 @@ def rank(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def rank_by_mean(f, v, d):  # type: ignore[no-untyped-def]
-    """Move to the mean of the sources, and return to the query."""
+    """Combine the mean of the sources with the score of the query."""
     mean = d.waggr[v, f] / d.total[v, f] if d.total[v, f] > 0 else 0.0
     new = d.alpha * mean + (1 - d.alpha) * d.query[v, f]
     d.score_next[v, f] = new
@@ -126,19 +125,19 @@ def rank_by_mean(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """Find how far the scores of manifold f moved."""
+    """Return the change of the score on manifold f."""
     return abs(d.score_next[v, f] - d.score[v, f])
 
 
 @fg.reduce(into="unbounded", combine="any")
 def is_unbounded(f, v, d):  # type: ignore[no-untyped-def]
-    """Look for a score that is not finite."""
+    """Test whether a score is not finite."""
     return not math.isfinite(d.score[v, f])
 
 
 begin, end = fg.vertexmap(start_at_query), fg.foldmap(is_unbounded)
 find_bound = fg.foldmap(inverse_weights, weights_in, bound_row_sums, largest_row_sum)
-#: (normalization, with residual) -> what runs.
+#: (normalization, with residual) -> the foldmap of a superstep.
 STEPS = {
     ("hadamard", False): fg.foldmap(weighted_scores, inverse_weights, rank),
     ("hadamard", True): fg.foldmap(
@@ -161,7 +160,7 @@ class MultiManifoldRankingResult(Result):
     scores : ndarray of shape (V, k)
         The score of each vertex on each manifold.
     alpha : float
-        The parameter as given, or as chosen.
+        The parameter of the call, or its default for the graph.
     """
 
     scores: Array = answer()
@@ -169,10 +168,10 @@ class MultiManifoldRankingResult(Result):
 
     @property
     def ranking(self) -> npt.NDArray[np.int64]:
-        """All vertices, the best first: by the mean of their places on the manifolds.
+        """All vertices, the best first, by the mean of their ranks on the manifolds.
 
-        Scores of different manifolds have different scales; places do not. Equal
-        scores share their places; of equal means the smaller vertex comes first.
+        Scores of different manifolds have different scales; ranks do not. Equal scores
+        get the mean of their ranks; of equal means, the smaller vertex comes first.
         """
         places = rankdata(self.scores, axis=0)
         return np.asarray(np.argsort(-places.sum(axis=1), kind="stable"))
@@ -199,24 +198,24 @@ def multi_manifold_ranking(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Scores travel along ``u -> v``; both ways where the graph is undirected. It has
-        an edge wherever one of the manifolds has one.
+        Scores spread along ``u -> v``, in both directions if the graph is undirected.
+        It has all edges of all manifolds.
     query : array_like of shape (V,) or (V, k)
-        ``mm0``, such as one where a vertex is an example of what is sought and zero
-        elsewhere; for all manifolds, or a column for each.
+        ``mm0``, such as 1 at examples of relevant vertices, and 0 elsewhere; for all
+        manifolds, or a column for each.
     weights : array_like of shape (E, k)
-        Non-negative, in the order in which the edges were given; zero where an edge is
-        not one of that manifold.
+        Non-negative, in the order in which the edges were given; zero if an edge does
+        not belong to the manifold.
     alpha : float, optional
-        How much comes from the sources, in [0, 1). Default: 0.85, with "hadamard" over
+        The weight of the sources, in [0, 1). Default: 0.85, with "hadamard" divided by
         the largest ``sum(w) sum(1 / w)`` of a vertex.
     normalization : {"hadamard", "mean"}, optional
         ``haggr = sum(w^o-1)``, or ``haggr = (sum w)^o-1``; see the module.
     epsilon : float, optional
-        A vertex none of whose scores changes by more than this keeps them and is not
-        announced. In the unit of `query`: choose it far below its values.
+        New scores of a vertex are dropped if none changes by more than this. It has the
+        unit of `query`: choose it far below its values.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
@@ -235,7 +234,7 @@ def multi_manifold_ranking(
         If query or weights do not fit the graph or one another, are not finite, a
         weight is negative or too small to be inverted, or a number is out of range.
     DivergenceError
-        If scores are not finite any more: alpha times the spectral radius is above one.
+        If scores become infinite, since alpha times the spectral radius is above one.
 
     Warns
     -----
@@ -244,7 +243,7 @@ def multi_manifold_ranking(
 
     Notes
     -----
-    Bitwise repeatable in pull direction; no atomics there.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -315,21 +314,21 @@ def verify_multi_manifold_ranking(
     """Check the answer of a converged run, in float64.
 
     * All scores are finite.
-    * A vertex without edges of a manifold has ``(1 - alpha) mm0`` there, or mm0 itself
-      where that is nearer than `epsilon`.
-    * One more superstep moves no score by more than `epsilon`, rounding apart.
+    * A vertex without edges of a manifold has ``(1 - alpha) mm0`` there, up to
+      `epsilon`.
+    * One more superstep changes no score by more than `epsilon`, up to rounding.
 
     Parameters
     ----------
     graph, query, weights, alpha, normalization, epsilon
-        As given to `multi_manifold_ranking`.
+        As passed to `multi_manifold_ranking`.
     scores : array_like of shape (V, k)
-        Its answer.
+        The answer of `multi_manifold_ranking`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(scores, where="scores").on_host()
@@ -359,7 +358,7 @@ def verify_multi_manifold_ranking(
 
 
 def _haggr(graph: fg.Graph, w: Array, normalization: str) -> Array:
-    """Return (V, k) of weights (E, k) in the order of `edges_of`."""
+    """Return haggr, (V, k), of weights (E, k) in the order of `edges_of`."""
     edges, count = edges_of(graph), graph.vertex_count
     if normalization == "hadamard":
         inverse = np.divide(1, w, out=np.zeros_like(w), where=w > 0)
@@ -400,7 +399,7 @@ def _checked(
 def _stored(
     w: fg.GivenArray, normalization: str, dtype: np.dtype[Any]
 ) -> fg.GivenArray:
-    """Return the weights as they are stored; their inverses must be finite there."""
+    """Return the weights in a dtype, in which their inverses must be finite."""
     if normalization == "hadamard":
         edge = w.first_row_inside(w.least_positive, _most_not_inverted(dtype))
         if edge is not None:
@@ -414,7 +413,7 @@ def _stored(
 
 
 def _most_not_inverted(dtype: np.dtype[Any]) -> float:
-    """Return the largest float64 whose inverse in a type of reals is infinite."""
+    """Return the largest float64 whose inverse is infinite in a dtype."""
     one = dtype.type(1)
     least = one / np.finfo(dtype).max
     with np.errstate(divide="ignore", over="ignore"):
@@ -423,5 +422,5 @@ def _most_not_inverted(dtype: np.dtype[Any]) -> float:
         below = np.nextafter(least, dtype.type(0))
         while np.isfinite(one / below):
             least, below = below, np.nextafter(below, dtype.type(0))
-    middle = (float(below) + float(least)) / 2  # what rounds to one of the two
+    middle = (float(below) + float(least)) / 2  # rounds to one of the two
     return middle if dtype.type(middle) == below else float(np.nextafter(middle, 0))

@@ -1,26 +1,26 @@
 """Multimodal learning: labels or scores spread over several modalities at once.
 
-Each edge has M weights, how alike its ends are in each of M modalities, and ``a`` has
-the weight of each modality. With ``mmode(v)`` the k values of vertex v, ``mmode0(v)``
-those given, and ``1`` a vector of ones::
+Each edge has M weights, the similarity of its ends in each of M modalities, and ``a``
+has the weight of each modality. With ``mmode(v)`` the k values of vertex v,
+``mmode0(v)`` the given values, and ``1`` a vector of ones::
 
     AGGR(v)   = sum over edges u -> v of w(u, v)^T mmode(u)        (an M x k matrix)
     mmode'(v) = a AGGR(v) + (1 - a . 1) mmode0(v)
 
-``a AGGR(v)`` is ``sum (a . w(u, v)) mmode(u)``: k values, and no M x k matrix is ever
-made. The factor ``c(u, v) = a . w(u, v)`` is the same in every superstep, so it is
-computed once, before the first, and a superstep reads one number an edge instead of M.
-It reads E (k + 1) values and moves V k. With ``C`` the matrix of the c, the fixpoint is
-``(1 - a . 1) (I - C)^-1 mmode0``.
+``a AGGR(v)`` equals ``sum (a . w(u, v)) mmode(u)``, so that the M x k matrix is not
+stored. The factors ``c(u, v) = a . w(u, v)`` do not change and are computed before the
+first superstep: a superstep reads one number per edge instead of M. It reads E (k + 1)
+values along edges, and updates V k. With ``C`` the matrix of the factors, the fixpoint
+is ``(1 - a . 1) (I - C)^-1 mmode0``.
 
-It exists and is reached if the spectral radius of C is below one. With
-``normalization="symmetric"`` the weights of modality m are divided by the roots of
-their sums at both ends, so that its matrix has a norm of at most one; with "mean" they
-are divided by their sum at the target, so that its rows sum to one. Either way
-``a . 1 < 1`` suffices. Weights taken as they are (None) may diverge, which is detected.
+The run converges to it if the spectral radius of C is below one. With
+``normalization="symmetric"`` the weights of modality m are divided by the square roots
+of their sums at both ends, so that the matrix of m has a norm of at most one; with
+"mean", by their sum at the target, so that its rows sum to one. In both cases ``a . 1 <
+1`` suffices. Without normalisation (None), values may diverge, which is detected.
 
 H. Tong, J. He, M. Li, C. Zhang, W.-Y. Ma, "Graph Based Multi-Modality Learning", ACM
-Multimedia 2005, for the linear fusion of modalities; the vector form is that of Onyx.
+Multimedia 2005, for the linear fusion of modalities; the vector form is from Onyx.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ Array = npt.NDArray[Any]
 
 @fg.gather(into="arriving", combine="sum")
 def weights_in(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the weight of modality f."""
+    """Return the weight of an in-edge in modality f."""
     return d.weight[e, f]
 
 
 @fg.gather(into="leaving", combine="sum", along="out")
 def weights_out(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the weight of modality f of an edge that leaves."""
+    """Return the weight of an out-edge in modality f."""
     return d.weight[e, f]
 
 
 @fg.vertex
 def add_up(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep both sums."""
+    """Store both sums of weights."""
     d.into[v, f] = d.arriving[v, f]
     d.out_of[v, f] = d.leaving[v, f]
     return True
@@ -79,7 +79,7 @@ def add_up(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def fuse_symmetric(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find c(u, v), of weights over the roots of their sums at both ends."""
+    """Store c(u, v), of weights divided by the roots of their sums at both ends."""
     w = d.weight[e, f]
     both = math.sqrt(d.into[v, f]) * math.sqrt(d.out_of[u, f])
     d.fused[e] = fg.feature_sum(d.share[f] * w / both if w > 0 else 0.0)
@@ -88,7 +88,7 @@ def fuse_symmetric(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def fuse_by_mean(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find c(u, v), of weights over their sum at the target."""
+    """Store c(u, v), of weights divided by their sum at the target."""
     w = d.weight[e, f]
     d.fused[e] = fg.feature_sum(d.share[f] * w / d.into[v, f] if w > 0 else 0.0)
     return True
@@ -96,7 +96,7 @@ def fuse_by_mean(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def fuse(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find c(u, v), of weights as they are."""
+    """Store c(u, v), of weights that are not normalised."""
     d.fused[e] = fg.feature_sum(d.share[f] * d.weight[e, f])
     return True
 
@@ -108,7 +108,7 @@ def start(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
-#: Normalisation -> what fuses the weights.
+#: Normalisation -> the foldmap that computes the factors c.
 FUSE = {
     "symmetric": fg.edgemap(fuse_symmetric),
     "mean": fg.edgemap(fuse_by_mean),
@@ -119,13 +119,13 @@ find_sums, begin = fg.foldmap(weights_in, weights_out, add_up), fg.vertexmap(sta
 
 @fg.gather(into="aggr", combine="sum")
 def fused_values(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take value f of the source by the fused weight of the edge."""
+    """Return value f of the source, times the factor of the edge."""
     return d.fused[e] * d.mmode[u, f]
 
 
 @fg.vertex
 def learn(f, v, d):  # type: ignore[no-untyped-def]
-    """Add the given value; announce moves of more than epsilon."""
+    """Add the given value; announce changes above epsilon."""
     new = d.aggr[v, f] + d.rest * d.given[v, f]
     d.mmode_next[v, f] = new
     return fg.any_feature(abs(new - d.mmode[v, f]) > d.epsilon)
@@ -133,13 +133,13 @@ def learn(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """Find how far value f moved."""
+    """Return the change of value f."""
     return abs(d.mmode_next[v, f] - d.mmode[v, f])
 
 
 @fg.reduce(into="unbounded", combine="any")
 def is_unbounded(f, v, d):  # type: ignore[no-untyped-def]
-    """Look for a value that is not finite."""
+    """Test whether a value is not finite."""
     return not math.isfinite(d.mmode[v, f])
 
 
@@ -164,7 +164,7 @@ class MultimodalLearningResult(Result):
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
-        """The column of each vertex's largest value; -1 where all of them are zero."""
+        """The column of each vertex's largest value; -1 if all its values are zero."""
         best = self.values.argmax(axis=1)
         return np.where(self.values.any(axis=1), best, UNLABELLED).astype(np.int64)
 
@@ -188,22 +188,22 @@ def multimodal_learning(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Values travel along ``u -> v``; both ways where the graph is undirected.
+        Values spread along ``u -> v``, in both directions if the graph is undirected.
     given : array_like of shape (V,) or (V, k)
         ``mmode0``, such as one-hot rows for labelled vertices and zeros for the others.
     weights : array_like of shape (E, M)
-        Non-negative, in the order in which the edges were given; zero where a modality
-        does not connect the ends.
+        Non-negative, in the order in which the edges were given; zero if the ends have
+        nothing in common in a modality.
     alpha : array_like of shape (M,), optional
-        How much each modality counts: non-negative, with a sum below one. Default:
-        0.9 / M each.
+        The weights of modalities: non-negative, with a sum below one. Default: 0.9 / M
+        each.
     normalization : {"symmetric", "mean", None}, optional
         The divisors of the weights of each modality; see the module.
     epsilon : float, optional
-        A vertex none of whose values changes by more than this keeps them and is not
-        announced. In the unit of `given`: choose it far below its values.
+        New values of a vertex are dropped if none changes by more than this. It has the
+        unit of `given`: choose it far below its values.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
@@ -222,7 +222,7 @@ def multimodal_learning(
         If values or weights do not fit the graph or are not finite, a weight is
         negative, or a number is out of range.
     DivergenceError
-        If values are not finite any more, which takes ``normalization=None``.
+        If values become infinite, which requires ``normalization=None``.
 
     Warns
     -----
@@ -231,7 +231,7 @@ def multimodal_learning(
 
     Notes
     -----
-    Bitwise repeatable in pull direction; no atomics there.
+    Bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def multimodal_learning(
     >>> weights = [[1, 0], [1, 1], [0, 1]]  # two modalities that share one edge
     >>> multimodal_learning(path, given, weights=weights).labels.tolist()
     [0, 0, 1, 1]
-    >>> # Where the first modality is all that counts, vertex 3 is alone.
+    >>> # With the first modality alone, vertex 3 has no neighbors.
     >>> alone = multimodal_learning(path, given, weights=weights, alpha=[0.9, 0])
     >>> alone.labels.tolist()
     [0, 0, 0, 1]
@@ -255,7 +255,7 @@ def multimodal_learning(
         )
     real, known = checked_reals(dtype), columns(graph, "given", given)
     width, modalities = known.shape[1], (len(share),)
-    # Divided by sums of their modality, weights count by their ratios.
+    # Weights are divided by sums of their modality: only ratios matter.
     stored = None
     if normalization is not None:
         stored = scaled_weights(graph, weights, w, real)
@@ -308,20 +308,20 @@ def verify_multimodal_learning(
     """Check the answer of a converged run, in float64.
 
     * All values are finite.
-    * One more superstep of the recurrence with the whole M x k matrix, and not with
-      fused weights, moves no value by more than `epsilon`, rounding apart.
+    * One more superstep, computed with the M x k matrix instead of the factors c,
+      changes no value by more than `epsilon`, up to rounding.
 
     Parameters
     ----------
     graph, given, weights, alpha, normalization, epsilon
-        As given to `multimodal_learning`.
+        As passed to `multimodal_learning`.
     values : array_like of shape (V, k)
-        Its answer.
+        The answer of `multimodal_learning`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     result = fg.given_array(values, where="values").on_host()
@@ -368,13 +368,13 @@ def _checked(
         raise fg.GraphInputError(
             "alpha has one number for each modality, with a sum below one",
             got=f"{a.tolist()} for {count} modalities",
-            expected="0 or more each; the sum is what comes from the sources",
+            expected="0 or more each; their sum is the weight of the sources",
         )
     return w, a
 
 
 def _normalized(graph: fg.Graph, w: Array, normalization: str | None) -> Array:
-    """Return (E, M) in the order of `edges_of`: each modality divided by its sums."""
+    """Return normalised weights, (E, M), in the order of `edges_of`."""
     edges, count = edges_of(graph), graph.vertex_count
     w = w[edges.given]
     if normalization is None:

@@ -1,26 +1,26 @@
-"""Neural network: neurons on any graph, settled with some of them as inputs.
+"""Neural network: the outputs of neurons on any graph, some of which are inputs.
 
 With ``x(v)`` the output of neuron v, ``w(u, v)`` the weight of an edge, of any sign,
 and ``b(v)`` a bias::
 
     x'(v) = tanh(b(v) + sum over edges u -> v of w(u, v) x(u))
 
-for all neurons that are not inputs; those keep their values. On a graph without
-cycles, such as layers, a run computes the network in as many supersteps as it is deep.
-On other graphs it looks for a fixpoint, as in a Hopfield network with continuous
-neurons. It comes nearer in every superstep if the absolute weights into each neuron add
-up to less than one, since tanh has no slope above one; otherwise it may swing for ever.
+for all neurons that are not inputs; inputs keep their values. On a graph without
+cycles, such as layers, the number of supersteps is the depth of the network. On other
+graphs the run iterates to a fixpoint, as in a Hopfield network with continuous neurons.
+It converges if the sum of the absolute weights into each neuron is less than one, since
+the slope of tanh is at most one; otherwise it may oscillate for ever.
 
-State: ``output`` (V, k), one column for each input pattern, which take one run;
-``bias`` and ``is_input`` (V,); ``weight``, one a given edge. A superstep reads E * k
-values, moves V * k of them and takes as many tanh; neurons none of whose sources has
-moved by more than epsilon are skipped.
+State: ``output`` (V, k), a column for each input pattern; ``bias`` and ``is_input``
+(V,); ``weight``, one per given edge. A superstep reads E * k values along edges, and
+computes V * k outputs. Neurons whose sources have all changed by epsilon or less are
+skipped.
 
 The benchmark NN of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
 Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
 L. N. Bhuyan, "Scalable SIMD-Efficient Graph Processing on GPUs", PACT, 2015. There x is
-tanh of the weighted sum alone, with weights that are made up, as a load for the
-machine. Bias and inputs are added here: a contraction without them settles at zero.
+tanh of the weighted sum alone, as a synthetic workload with arbitrary weights. Bias and
+inputs are added here: a contraction without them converges to zero.
 J. J. Hopfield, "Neurons with Graded Response Have Collective Computational Properties
 Like Those of Two-State Neurons", PNAS 81, 1984.
 """
@@ -58,7 +58,7 @@ def excited(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def fire(f, v, d):  # type: ignore[no-untyped-def]
-    """Store tanh of the inputs; announce moves of more than epsilon."""
+    """Store tanh of the excitation and the bias; announce changes above epsilon."""
     if d.is_input[v]:
         return False
     new = math.tanh(d.excitation[v, f] + d.bias[v])
@@ -68,7 +68,7 @@ def fire(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="max")
 def largest_change(f, v, d):  # type: ignore[no-untyped-def]
-    """Find how far the outputs moved."""
+    """Return the change of an output."""
     return abs(d.output_next[v, f] - d.output[v, f])
 
 
@@ -83,7 +83,7 @@ class NeuralNetworkResult(Result):
     Attributes
     ----------
     outputs : ndarray of shape (V,) or (V, k)
-        Those given at inputs; between -1 and 1 elsewhere.
+        The given values at inputs; between -1 and 1 at other neurons.
     """
 
     outputs: Array = answer()
@@ -104,23 +104,24 @@ def neural_network(
     dtype: npt.DTypeLike = np.float32,
     **options: Any,
 ) -> NeuralNetworkResult:
-    """Let the neurons of a graph settle, for one or many input patterns.
+    """Compute the outputs of the neurons of a graph, for one or many input patterns.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Neurons excite others along ``u -> v``; both ways where the graph is undirected.
+        Neurons excite others along ``u -> v``, in both directions if the graph is
+        undirected.
     inputs : array_like of shape (V,) or (V, k)
         Outputs of input neurons; nan for all other neurons, in all columns of a row.
     weights : array_like of shape (E,), optional
         Of any sign, in the order in which the edges were given. Default: the weights of
         the graph, or one.
     bias : float, or array_like of shape (V,), optional
-        The input of a neuron beside its sources.
+        The constant input of a neuron.
     epsilon : float, optional
-        A change of an output by no more than this is dropped and not announced.
+        A change of an output by this or less is dropped and not announced.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     history : bool, optional
         Record the largest change of each superstep, in a pass over the vertices.
     dtype : dtype, optional
@@ -141,12 +142,13 @@ def neural_network(
     Warns
     -----
     ConvergenceWarning
-        If the limit is reached: the network swings, or contracts too slowly.
+        If the limit is reached: the network oscillates, or converges too slowly.
 
     Notes
     -----
-    On convergence one more superstep would move no output by more than `epsilon`. All
-    but inputs begin at zero. Bitwise repeatable in pull direction; no atomics there.
+    After convergence, one more superstep would change no output by more than `epsilon`.
+    Initial outputs are zero, except for inputs. Bitwise repeatable in pull direction,
+    which has no atomics.
 
     Examples
     --------
@@ -216,19 +218,19 @@ def verify_neural_network(
 
     * Inputs have the given values.
     * All other outputs are between -1 and 1.
-    * One more superstep moves no other output by more than `epsilon`, rounding apart.
+    * One more superstep changes no other output by more than `epsilon`, up to rounding.
 
     Parameters
     ----------
     graph, inputs, weights, bias, epsilon
-        As given to `neural_network`.
+        As passed to `neural_network`.
     outputs : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `neural_network`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(outputs, where="outputs").on_host()
@@ -237,7 +239,7 @@ def verify_neural_network(
     is_input, kept = known.is_held.on_host(), known.values.astype(given.dtype)
     require(~is_input | (x == kept.on_host()).all(axis=1), "an input was changed")
     require(is_input | (np.abs(x) <= 1).all(axis=1), "an output beyond one")
-    if graph.living is not None:  # dead vertices are at rest, whatever the bias
+    if graph.living is not None:  # dead vertices have the output 0, with any bias
         is_input = is_input | ~graph.living
     edges = edges_of(graph)
     of_edges = signed_weights(graph, weights).on_host()[edges.given][:, None]

@@ -13,15 +13,17 @@ columns of p, one for each set of seeds, are computed at once.
 The iterated property is ``share(u) = pr(u) / out(u)``, sent along an edge of weight
 one. An edge then costs one read of its source and no division; a vertex without
 out-edges sends nothing, and its share is its rank. A superstep reads E * k shares and
-moves V * k of them, twice where the residual is wanted. `begin` finds ``out``, of
-weights whether any vertex dangles, and the first shares; `end` turns the last ones into
-ranks. Both run where supersteps do, in their precision: a rank is rounded once more
-than its share. On the CPU, NumPy does what `end` is for, unless ranks are to be scaled.
+moves V * k of them, twice where the residual is computed. `begin` computes ``out`` and
+the first shares; with weights, also whether any vertex is dangling. `end` turns the
+last shares into ranks. Both run on the target, in the dtype of the shares, so that a
+rank is rounded once more than its share. On the CPU, NumPy multiplies in place of
+`end`, unless ranks are scaled.
 
-If that mass is dropped (``dangling="renormalize"``), ``y' = (1 - alpha) p + alpha M y``
-has the fixpoint ``y = (1 - alpha) (I - alpha M)^-1 p``. PageRank with q = p solves
-``(I - alpha M) pr = c p`` for some number c, so ``pr = y / sum(y)``, exactly. There
-nothing global changes from superstep to superstep, and vertices whose sources have
+If the mass of dangling vertices is dropped (``dangling="renormalize"``),
+``y' = (1 - alpha) p + alpha M y`` has the fixpoint
+``y = (1 - alpha) (I - alpha M)^-1 p``. PageRank with q = p solves
+``(I - alpha M) pr = c p`` for some number c, so ``pr = y / sum(y)``, exactly. No global
+value like `lost` then changes between supersteps, and vertices whose sources have
 settled are skipped.
 
 L. Page, S. Brin, R. Motwani, T. Winograd, "The PageRank Citation Ranking: Bringing
@@ -78,76 +80,76 @@ def sent(out: Any) -> Any:
 
 @fg.vertex
 def count_out_edges(f, v, d):  # type: ignore[no-untyped-def]
-    """Find out(v) where all edges count one."""
+    """Store the out-degree as out(v), for edges without weights."""
     d.out[v] = d.out_degree[v]
     return True
 
 
 @fg.gather(into="total", combine="sum", along="out")
 def weights_of_out_edges(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the weight of each edge out of a vertex."""
+    """Sum the weights of the out-edges."""
     return d.weight[e]
 
 
 @fg.vertex
 def weigh_out_edges(f, v, d):  # type: ignore[no-untyped-def]
-    """Find out(v) of them."""
+    """Store the sum of the weights as out(v)."""
     d.out[v] = d.total[v]
     return True
 
 
 @fg.vertex
 def share_out(f, v, d):  # type: ignore[no-untyped-def]
-    """Make shares of the ranks to begin with."""
+    """Divide the initial rank, which `share` holds, by out(v)."""
     d.share_next[v, f] = d.share[v, f] / sent(d.out[v])
     return True
 
 
 @fg.reduce(into="dangling", combine="any")
 def any_dangling(f, v, d):  # type: ignore[no-untyped-def]
-    """See whether a vertex has no out-edges of any weight."""
+    """Return whether the weights of the out-edges of v sum to zero."""
     return d.out[v] == 0
 
 
 @fg.reduce(into="sinks", combine="any")
 def any_sink(f, v, d):  # type: ignore[no-untyped-def]
-    """See whether a vertex has no out-edges."""
+    """Return whether v has no out-edges."""
     return d.out_degree[v] == 0
 
 
-#: weighted -> what comes before the first superstep.
+#: Whether edges have weights -> the foldmap before the first superstep.
 begin = {
     False: fg.foldmap(count_out_edges, share_out),
     True: fg.foldmap(weights_of_out_edges, weigh_out_edges, share_out, any_dangling),
 }
-#: Finds dangling vertices where all edges count one, except on the CPU. It runs on a
-#: State of its own: it is a matter of the graph, and no part of a run that may be taken
-#: up again.
+#: Finds out whether a graph without weights has dangling vertices, if `out` is not on
+#: the host. It runs on a State of its own: the answer belongs to the graph, and a
+#: checkpoint of the run must not depend on whether this foldmap has run.
 look = fg.foldmap(any_sink)
 
 
 @fg.reduce(into="lost", combine="sum")
 def mass_of_dangling(f, v, d):  # type: ignore[no-untyped-def]
     """Sum the ranks of vertices without out-edges, which no edge passes on."""
-    rank = d.share[v, f]  # read whether or not it counts: no branch waits for `out`
+    rank = d.share[v, f]  # read in any case, so that the load waits for no branch
     return rank if d.out[v] == 0 else 0.0
 
 
 @fg.gather(into="inflow", combine="sum")
 def shares(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Return the share that the source sends along each of its edges."""
+    """Return the share of the source."""
     return d.share[u, f]
 
 
 @fg.gather(into="inflow", combine="sum")
 def weighted_shares(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the same by weight."""
+    """Return the share of the source times the weight of the edge."""
     return d.weight[e] * d.share[u, f]
 
 
 @fg.vertex
 def surf(f, v, d):  # type: ignore[no-untyped-def]
-    """Follow edges, or jump; from dangling vertices, jump."""
+    """Compute the rank; the mass of dangling vertices jumps by `personal`."""
     followed = d.inflow[v, f] + d.lost[f] * d.personal[v, f]
     rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * followed
     d.share_next[v, f] = rank / sent(d.out[v])
@@ -156,7 +158,7 @@ def surf(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def surf_and_land(f, v, d):  # type: ignore[no-untyped-def]
-    """Follow edges, or jump; from dangling vertices, jump by `landing`."""
+    """Compute the rank; the mass of dangling vertices jumps by `landing`."""
     followed = d.inflow[v, f] + d.lost[f] * d.landing[v, f]
     rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * followed
     d.share_next[v, f] = rank / sent(d.out[v])
@@ -165,7 +167,7 @@ def surf_and_land(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def surf_without_dangling(f, v, d):  # type: ignore[no-untyped-def]
-    """Follow edges, or jump."""
+    """Compute the rank where no vertex is dangling, or their mass is dropped."""
     rank = (1 - d.alpha) * d.personal[v, f] + d.alpha * d.inflow[v, f]
     d.share_next[v, f] = rank / sent(d.out[v])
     return fg.any_feature(abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon)
@@ -173,15 +175,16 @@ def surf_without_dangling(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="residual", combine="sum")
 def change(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up how far ranks moved: the L1 norm.
+    """Sum the absolute changes of the ranks: their L1 norm.
 
-    Where dangling mass is dropped, y moves by so much. Its sum s is at least 1 - alpha,
-    and a superstep of PageRank moves y / s by at most 2 / s times that.
+    Where dangling mass is dropped, this is the change of y. The sum s of y is at least
+    1 - alpha, and the change of the ranks y / s is at most 2 / s times that of y.
     """
     return abs(d.share_next[v, f] - d.share[v, f]) * sent(d.out[v])
 
 
-#: (weighted, what dangling vertices do, with residual) -> what runs.
+#: (whether edges have weights, the property by which the mass of dangling vertices
+#: jumps, or "", whether the residual is computed) -> the foldmap of a superstep.
 STEPS = {
     (weighted, lands, residual): fg.foldmap(
         *([mass_of_dangling] if lands else []),
@@ -202,53 +205,57 @@ step = STEPS[False, "personalization", True]
 
 @fg.vertex
 def rank(f, v, d):  # type: ignore[no-untyped-def]
-    """Make ranks of the last shares."""
+    """Multiply the last share by out(v): the rank."""
     d.share_next[v, f] = d.share[v, f] * sent(d.out[v])
     return True
 
 
 @fg.reduce(into="mass", combine="sum")
 def mass(f, v, d):  # type: ignore[no-untyped-def]
-    """Sum the ranks that were kept."""
+    """Sum the ranks."""
     return d.share[v, f] * sent(d.out[v])
 
 
 @fg.vertex
 def rank_by_mass(f, v, d):  # type: ignore[no-untyped-def]
-    """Make ranks that sum to one."""
+    """Store the rank divided by the sum of all ranks."""
     d.share_next[v, f] = d.share[v, f] * sent(d.out[v]) / d.mass[f]
     return True
 
 
-#: scaled -> what comes behind the last superstep.
+#: Whether ranks are scaled to sum one -> the foldmap after the last superstep.
 end = {False: fg.foldmap(rank), True: fg.foldmap(mass, rank_by_mass)}
 
 
 @fg.vertex
 def surf_from_one(f, v, d):  # type: ignore[no-untyped-def]
-    """Follow edges, or jump with the same mass: nothing depends on how many others.
+    """Compute the rank with the same jump at each vertex, whatever the number of them.
 
-    Where out(v) has changed, the share of v stays as long as it is near enough.
+    After out(v) has changed, v keeps its share if that still gives a rank within
+    epsilon of the new one.
     """
     rank = d.jump + d.alpha * d.inflow[v, f]
     d.share_next[v, f] = rank / sent(d.out[v])
     return abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon
 
 
-#: weighted -> what updates run, from one version to the next, and what adds up all
-#: ranks. Where edges of a vertex came or went, it is due.
+#: Whether edges have weights -> the superstep of updates from one version of the graph
+#: to the next. A vertex whose edges came or went is due. `weigh` renews ``out`` with
+#: weights; `add_ranks` sums all ranks after an update.
 follow_ranks = {
     False: fg.foldmap(count_out_edges, shares, surf_from_one, change),
     True: fg.foldmap(weighted_shares, surf_from_one, change),
 }
 weigh = fg.foldmap(weights_of_out_edges, weigh_out_edges)
 add_ranks = fg.foldmap(mass, mass_of_dangling)
-#: An update begins anew behind more changes than one for so many edges, or, with
-#: epsilon, than its multiple by V and by this: then as many supersteps run as anew.
+#: `pagerank` runs anew if more than a share of 1 / SHARE of the edges changed; with
+#: epsilon, more than MOST_CHANGES * epsilon * V of them, if that is less: an update
+#: would take as many supersteps.
 SHARE, MOST_CHANGES = 8, 60
-#: Jumps stay as they are if they are less than so many epsilon off.
+#: An update keeps its jump if that is off by at most this many epsilon.
 BALANCE = 0.5
-#: Which part of the mass that ranks had an update counts on; with less it goes on.
+#: The error of an update is bounded for ranks whose sum is at least this part of the
+#: sum before. Where the sum falls below, the update goes on with smaller bounds.
 COUNTED_ON = 0.9
 
 
@@ -265,14 +272,15 @@ class PageRankResult(Result):
     ranks: Array = answer()
 
     def _resume(self, following: Following) -> Update | str:
-        """Go on from the ranks as they were, in the form that drops mass.
+        """Update ranks from those of the version before, dropping dangling mass.
 
-        With a jump of one from each vertex, ``F(y) = 1 - alpha + alpha M y`` has
-        nothing that depends on the number of vertices. Ranks are y, scaled when they
-        are read, and ``|y / s - z / t| <= 2 |y - z| / s`` for the sums s and t of y
-        and z. A vertex keeps its y where it moves by epsilon at most, and a run ends
-        where all of them have moved by less than c. Then ``|F(y) - y|`` is at most
-        ``alpha c + V epsilon``, and ranks are off by ``2 / (s (1 - alpha))`` of that.
+        With p one at each vertex, ``F(y) = 1 - alpha + alpha M y`` has no term that
+        depends on the number of vertices. Ranks are y, scaled when they are read, and
+        ``|y / s - z / t| <= 2 |y - z| / s`` for the sums s and t of y and z. A vertex
+        keeps its y where that would change by epsilon at most, and the run ends where
+        the changes of a superstep sum to less than c. Then ``|F(y) - y|`` is at most
+        ``alpha c + V epsilon``, and the error of the ranks at most
+        ``2 / (s (1 - alpha))`` times that.
         """
         graph, arguments = following.graph, following.arguments
         share, where = SHARE, {"target": following.target}
@@ -327,10 +335,11 @@ def _begun(
     graph: fg.Graph, ranks: Array, arguments: dict[str, Any], weights: dict[str, Any],
     where: dict[str, Any],
 ) -> fg.State:  # fmt: skip
-    """Return a State that begins with ranks of an earlier version.
+    """Return a State whose shares are those of the ranks of an earlier version.
 
-    For the sum s of y, ``s = (1 - alpha) V + alpha s (1 - lost)``, where `lost` is the
-    part of it at vertices without out-edges.
+    The ranks are scaled to the sum s of y, which solves
+    ``s = (1 - alpha) V + alpha s (1 - lost)``, where `lost` is the sum of the given
+    ranks of vertices without out-edges.
     """
     real, alpha = checked_reals(arguments["dtype"]), float(arguments["alpha"])
     start = np.zeros((graph.vertex_count, 1), real)
@@ -353,19 +362,19 @@ def _begun(
 
 
 def _weigh(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
-    """Find out(v) where edges out of v came, went or have other weights."""
+    """Renew out(v) where out-edges of v came, went or have other weights."""
     pairs = changes.inserted, changes.deleted, changes.changed
     sides = (0,) if state.graph.directed else (0, 1)
     ids = np.unique(np.concatenate([pair[side] for pair in pairs for side in sides]))
     ids = ids if state.graph.living is None else ids[state.graph.living[ids]]
-    weigh.on(ids)(state, **where)  # makes them due, as they read it
+    weigh.on(ids)(state, **where)  # they read `out`, so its change makes them due
 
 
 def _balance(state: fg.State) -> None:
-    """Set the mass of jumps to the loss of ranks, unless it is nearly that.
+    """Set the jump so that the sum of the ranks stays, unless it nearly does already.
 
-    With any mass of a jump ranks are the same, scaled. With this one their sum stays as
-    it is: to get nearer to another one takes the most supersteps.
+    The jump only scales y, so the ranks do not depend on it. With another jump the sum
+    of y would have to change, which takes the most supersteps.
     """
     if "mass" not in state:
         return
@@ -376,16 +385,17 @@ def _balance(state: fg.State) -> None:
 
 
 def _count_on(state: fg.State, mass: float, arguments: dict[str, Any]) -> None:
-    """Set epsilon and tol so that errors stay within `tol` for sums of at least a mass.
+    """Set bounds so that the error is within `tol` if ranks sum to at least `mass`.
 
-    Without epsilon, each of both reasons to stop has a half of `tol`.
+    Without `epsilon`, one half of `tol` is for the changes that vertices do not make,
+    and one for the residual at which the run ends.
     """
     epsilon, tol = arguments["epsilon"], arguments["tol"]
     least = -1.0 if tol is None else state.graph.living_count * tol * mass / 2
     if epsilon is None:
         epsilon, least = arguments["alpha"] * tol / 2, least / 2
     share = mass / 2
-    # To renormalize promises as much of y as it is.
+    # With "renormalize", epsilon bounds changes of y before scaling, as in `pagerank`.
     if arguments["dangling"] is not None:
         share = max(share, COUNTED_ON * state.graph.living_count)
     state["counted_on"], state["epsilon"] = mass, epsilon * share
@@ -397,7 +407,7 @@ def _sent(out: Array) -> Array:
 
 
 def _scaled(result: PageRankResult) -> Array:
-    """Return ranks that sum to one."""
+    """Return the ranks of the State of updates, scaled to sum one."""
     state = vars(result)["_shares"]
     ranks = state["share"][:, 0] * _sent(state["out"])
     return ranks / ranks.dtype.type(ranks.sum(dtype=np.float64))
@@ -423,32 +433,33 @@ def pagerank(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        A surfer goes along ``u -> v``; both ways where the graph is undirected.
+        A surfer follows ``u -> v``, in both directions if the graph is undirected.
     alpha : float, optional
         Probability of following an edge rather than jumping, in [0, 1].
     personalization : array_like of shape (V,) or (V, k), or mapping, optional
-        The distribution of jumps: non-negative, in any scale. A column is a set
-        of seeds; k of them take one run. Default: anywhere, with equal probability.
-        A mapping has values for some vertices by their names, as in networkx, or by
-        their ids where `Graph.vertex_names` is None; others have zero.
+        The distribution of jumps: non-negative, in any scale. Each column is a set of
+        seeds; all k are computed in one run. Default: all vertices equally. A mapping
+        has values of some vertices by name, as in networkx, or by id where
+        `Graph.vertex_names` is None; the value of other vertices is zero.
     dangling : array_like of shape (V,) or (V, k), mapping, or "renormalize", optional
         The distribution of moves from a vertex without out-edges. Default: as
-        `personalization`. "renormalize" has the same fixpoint as the default, by
-        another way: such ranks are dropped, and the result is scaled to sum one.
+        `personalization`. "renormalize" has the same fixpoint as the default, computed
+        in another way: the ranks of these vertices are dropped in each superstep, and
+        the result is scaled to sum one.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
     nstart : array_like of shape (V,) or (V, k), or mapping, optional
-        Ranks to begin with, in any scale. Default: uniform.
+        Initial ranks, in any scale. Default: uniform.
     tol : float, optional
-        The run has converged when the ranks of every column move by less than V * tol,
-        all absolute changes added up. None: when nothing is due.
+        The run has converged when the absolute changes of a superstep sum to less than
+        V * tol in every column. None: when no vertex is due.
     epsilon : float, optional
-        A vertex whose rank changes by no more than this keeps its rank and is not
-        announced; vertices with no announced source are skipped. Default: every
-        vertex is computed in every superstep.
+        A vertex whose rank changes by no more than this is not active afterwards, and
+        a vertex without active sources is skipped. Default: every vertex is computed
+        in every superstep.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run.
+        The limit; ``result.converged`` is False if it ended the run.
     dtype : dtype, optional
         float32 or float64.
     **options
@@ -475,11 +486,12 @@ def pagerank(
     The distance to the fixpoint, in the L1 norm, is at most alpha / (1 - alpha) times
     the last residual, and V * epsilon / (1 - alpha) more.
 
-    Skipping needs a graph without dangling vertices, or ``dangling="renormalize"``:
-    otherwise `lost` changes in every superstep, and all vertices depend on it.
-    ``tol=None`` with an `epsilon` saves the pass that adds up the residual.
+    Vertices are skipped only on graphs without dangling vertices, or with
+    ``dangling="renormalize"``: otherwise `lost` changes in every superstep, and all
+    vertices depend on it. ``tol=None`` with an `epsilon` saves the pass that sums the
+    residual.
 
-    Bitwise repeatable in pull direction; no atomics there.
+    Ranks are bitwise repeatable in pull direction, which has no atomics.
 
     Examples
     --------
@@ -528,7 +540,7 @@ def pagerank(
         lands = "personalization" if columns["dangling"] is None else "dangling"
     limit = None if tol is None else graph.living_count * tol
     if limit is not None and renormalize:
-        limit *= (1 - alpha) / 2  # so that it holds of the ranks, too: see `change`
+        limit *= (1 - alpha) / 2  # so that it holds for the scaled ranks: see `change`
     run, residuals = iterate_recorded(
         STEPS[is_weighted, lands, limit is not None],
         state,
@@ -564,19 +576,19 @@ def verify_pagerank(
 
     * No rank is below ``(1 - alpha) p``, and none negative.
     * Each column sums to one.
-    * One more superstep moves no column by V * tol or more, rounding apart.
+    * One more superstep changes no column by V * tol or more, up to rounding.
 
     Parameters
     ----------
     graph, alpha, personalization, dangling, weights, tol
-        As given to `pagerank`.
+        As passed to `pagerank`.
     ranks : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `pagerank`.
 
     Raises
     ------
     AssertionError
-        With the vertex or the column at which a property fails first.
+        If a property fails, with the first such vertex or column.
     """
     graph = fg.as_graph(graph)
     given = fg.given_array(ranks, where="ranks").on_host()
@@ -612,14 +624,17 @@ def _require_columns(holds: Array, what: str) -> None:
         raise AssertionError(f"column {int(np.argmin(holds))}: {what}")
 
 
-#: Version of a graph -> whether a vertex has no out-edges.
+#: Version of a graph -> whether any vertex has no out-edges.
 _has_sinks: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def _dangles(
     graph: fg.Graph, state: fg.State, is_weighted: bool, where: dict[str, Any]
 ) -> bool:
-    """Whether a vertex has no out-edges of positive weight; computed once."""
+    """Return whether any vertex has no out-edges of positive weight.
+
+    Without weights, the answer is stored for the version of the graph.
+    """
     if is_weighted:
         return bool(state["dangling"][0])
     known = _has_sinks.get(version := graph.stamps.version)

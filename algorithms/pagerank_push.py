@@ -1,9 +1,9 @@
 """PageRank by pushing: vertices with a large residual pass it on, others wait.
 
-Every vertex has a rank, and a residual that it has not passed on yet. Both are added to
-by those whose residual is above epsilon::
+Every vertex has a rank, and a residual that it has not passed on yet. A superstep
+pushes the residual of each vertex at which it is above epsilon::
 
-    where residual(u) > epsilon:
+    if residual(u) > epsilon:
         rank(u)     += (1 - alpha) residual(u)
         residual(v) += alpha residual(u) w(u, v) / out(u)     for each edge u -> v
         residual(u)  = 0
@@ -13,15 +13,16 @@ matrix of ``w(u, v) / out(u)``, at each moment and exactly::
 
     (1 - alpha) (I - alpha P)^-1 p = rank + (1 - alpha) (I - alpha P)^-1 residual
 
-The left side is PageRank, if every vertex has out-edges. So ranks come from below, and
-what is missing, in the L1 norm, is the sum R of the residuals, at most V * epsilon.
+The left side is PageRank, if every vertex has out-edges. So ranks approach PageRank
+from below, and the error in the L1 norm is the sum R of the residuals, at most
+V * epsilon.
 
-Vertices without out-edges keep ``(1 - alpha) residual`` and the rest is lost. Then the
-left side y is PageRank times a number (see `pagerank`, where that is shown), less than
-R is missing, and ranks are scaled to sum one.
+Vertices without out-edges keep ``(1 - alpha) residual``, and the rest is lost. Then the
+left side y is PageRank times a number (module `pagerank` shows why), the error is less
+than R, and ranks are scaled to sum one.
 
 State: ``rank``, ``waiting``, the residuals, and ``sent`` (V, k), k the sets of seeds,
-which take one run; ``out`` (V,); ``weight``, one a given edge. A superstep visits the
+which take one run; ``out`` (V,); ``weight``, one per given edge. A superstep visits the
 out-edges of the vertices above epsilon, and only those, with an atomic each: a run from
 few seeds touches few vertices of a large graph. Where most are above epsilon,
 `pagerank` is faster.
@@ -71,7 +72,7 @@ Array = npt.NDArray[Any]
 
 @fg.vertex
 def settle(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep a part of the residual as rank and get the rest ready to be sent."""
+    """Add a part of the residual to the rank, and store the rest as `sent`."""
     r = d.waiting[v, f]
     if r <= d.epsilon:
         d.sent[v, f] = 0.0
@@ -91,7 +92,7 @@ def push(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def push_weighted(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do the same by weight."""
+    """Add to the residual of the target by weight; a target above epsilon is due."""
     share = d.weight[e] * d.sent[u, f]
     return fg.atomic.add(d.waiting, (v, f), share) + share > d.epsilon
 
@@ -102,13 +103,13 @@ def what_is_left(f, v, d):  # type: ignore[no-untyped-def]
     return d.waiting[v, f]
 
 
-#: weighted -> what comes before the first superstep.
+#: Whether edges have weights -> the foldmap before the first superstep.
 begin = {
     False: fg.vertexmap(count_out_edges),
     True: fg.foldmap(weights_of_out_edges, weigh_out_edges),
 }
 
-#: (weighted, with history) -> what runs.
+#: (whether edges have weights, whether residuals are recorded) -> the superstep.
 STEPS = {
     (weighted, history): fg.foldmap(
         settle,
@@ -129,12 +130,12 @@ def mass(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def scale(f, v, d):  # type: ignore[no-untyped-def]
-    """Make ranks that sum to one; a run of no supersteps has none."""
+    """Divide the rank by the sum of all; after no supersteps, all ranks are zero."""
     d.rank[v, f] = d.rank[v, f] / sent(d.mass[f])
     return True
 
 
-#: Runs behind the last superstep.
+#: The foldmap after the last superstep.
 end = fg.foldmap(mass, scale, what_is_left)
 
 
@@ -147,13 +148,13 @@ class PageRankPushResult(Result):
     ranks : ndarray of shape (V,) or (V, k)
         Non-negative; each column sums to one.
     remaining : ndarray of shape (V,) or (V, k)
-        The residual of each vertex that was not passed on: at most epsilon, if the run
-        has converged.
+        The residual that each vertex has not passed on: at most epsilon, if the run has
+        converged.
     mass : float, or ndarray of shape (k,)
-        The sum of ranks before they were scaled: one less the sum of `remaining`,
+        The sum of ranks before they were scaled: one minus the sum of `remaining`,
         if every vertex has out-edges.
     error_bound : float, or ndarray of shape (k,)
-        How far ranks are from PageRank at most, in the L1 norm, rounding apart.
+        A bound of the distance to PageRank in the L1 norm, up to rounding.
     """
 
     ranks: Array = answer()
@@ -177,31 +178,31 @@ def pagerank_push(
     dtype: npt.DTypeLike = np.float64,
     **options: Any,
 ) -> PageRankPushResult:
-    """Rank the vertices by passing on residuals above epsilon only.
+    """Compute PageRank by passing on residuals above epsilon only.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        A surfer goes along ``u -> v``; both ways where the graph is undirected.
+        A surfer follows ``u -> v``, in both directions if the graph is undirected.
     alpha : float, optional
         Probability of following an edge rather than jumping, in [0, 1).
     personalization : array_like of shape (V,) or (V, k), or mapping, optional
-        The distribution of jumps: non-negative, in any scale. A column is a set
-        of seeds; k of them take one run. Default: anywhere, with equal probability.
-        A mapping has values for some vertices by name, or by id where
-        `Graph.vertex_names` is None; others have zero. At a vertex without out-edges
-        the surfer always jumps.
+        The distribution of jumps: non-negative, in any scale. Each column is a set of
+        seeds; all k are computed in one run. Default: all vertices equally. A mapping
+        has values of some vertices by name, or by id where `Graph.vertex_names` is
+        None; the value of other vertices is zero. At a vertex without out-edges the
+        surfer always jumps.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
     epsilon : float, optional
-        A residual of no more than this waits. The smaller, the nearer, and the more
-        vertices take part.
+        A residual of at most this is not passed on. A smaller epsilon makes the error
+        smaller, and more vertices push.
     history : bool, optional
         Record the sum of the residuals, in a pass over all vertices a superstep.
     max_supersteps : int, optional
-        The limit; ``result.converged`` is False where it ended the run. The bound holds
-        there, too.
+        The limit; ``result.converged`` is False if it ended the run. `error_bound`
+        holds then, too.
     dtype : dtype, optional
         float32 or float64.
     **options
@@ -226,12 +227,12 @@ def pagerank_push(
 
     Notes
     -----
-    The bound is ``2 R / mass``, R the sum of what remains: ranks before scaling lack at
-    most R in all and are nowhere too large, and scaling at most doubles that, relative
-    to their sum. Pushing adds up at most ``1 / ((1 - alpha) epsilon)`` residuals from
-    one seed, whatever the size of the graph.
+    The bound is ``2 R / mass``, R the sum of `remaining`: before scaling, no rank is
+    too large and all together lack at most R, and scaling at most doubles that error
+    relative to their sum. From one seed, at most ``1 / ((1 - alpha) epsilon)``
+    residuals are pushed, whatever the size of the graph.
 
-    Sums are made with atomics, so their last digits differ from run to run.
+    Residuals are added with atomics, so last digits differ from run to run.
 
     Examples
     --------
@@ -313,7 +314,7 @@ def _result(
         "remaining": state.view("waiting"),
     }
     if one:
-        # Of a graph in parts a rank has some of the rows.
+        # On ranks, a view has some of the rows: its own length counts.
         answers = {name: view.reshape(len(view)) for name, view in answers.items()}
     return PageRankPushResult(
         run=run,
@@ -339,20 +340,20 @@ def verify_pagerank_push(
     * No residual is negative or above epsilon.
     * No rank is negative; each column sums to one.
     * ``(I - alpha P) rank = (1 - alpha) (p - residual)`` holds for the ranks before
-      scaling, at every vertex, rounding apart. With the first property it bounds the
-      error.
+      scaling, at every vertex, up to rounding. With the first property, this bounds
+      the error.
 
     Parameters
     ----------
     graph, alpha, personalization, weights, epsilon
-        As given to `pagerank_push`.
+        As passed to `pagerank_push`.
     result : PageRankPushResult
-        Its answer.
+        The answer of `pagerank_push`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     count = graph.vertex_count

@@ -1,16 +1,17 @@
-"""How good recommendations are: error of ratings, and quality of ranked lists.
+"""Quality of recommendations: the error of ratings, and measures of ranked lists.
 
-Ranked lists are judged by held-out items: user by user the first N recommendations,
-which items of the training set are never in, are compared with what the user had in the
-test set. Users without held-out items count nowhere.
+`ranking_metrics` compares the first N recommendations of each user, which leave out the
+user's training items, with the user's held-out items: those of the test matrix. A *hit*
+is a held-out item in the list. Users without held-out items do not count.
 
 =============  =======================================================================
-``precision``  hits, of the most that the lists could have had: min(N, held-out items)
-``recall``     hits, of the held-out items; the mean over users
-``ndcg``       hits weighted by 1 / log2(1 + rank), of the largest such sum
-``map``        precision at the ranks of the hits, summed, divided by min(N, held out)
-``auc``        share of pairs of a held-out and another item that are in order; items
-               that are not listed count half
+``precision``  hits divided by the most that were possible: min(N, held-out items)
+``recall``     hits divided by held-out items; the mean over users
+``ndcg``       sum over hits of 1 / log2(1 + rank), divided by the largest such sum
+``map``        sum over hits of the precision up to their rank, divided by
+               min(N, held-out items)
+``auc``        share of the pairs of a held-out and another item in which the held-out
+               one is ranked first; a pair of unlisted items counts half
 =============  =======================================================================
 
 All but recall are defined as in the library `implicit`.
@@ -39,9 +40,9 @@ def rmse(
     Parameters
     ----------
     ratings : sparse matrix of shape (U, I)
-        The true ones; stored zeros count.
+        True ratings; stored zeros count.
     user_factors, item_factors : array_like of shape (U, K), (I, K)
-        Their products are the predictions.
+        The predictions are ``user_factors @ item_factors.T``.
 
     Raises
     ------
@@ -76,9 +77,9 @@ def train_test_split(
     Parameters
     ----------
     ratings : sparse matrix of shape (U, I)
-        What to split.
+        The matrix to split.
     train_fraction : float, optional
-        Share of the first, in (0, 1); rounded to whole entries.
+        Fraction of the entries in `train`, in (0, 1); rounded to whole entries.
     random_state : int, optional
         Seed.
 
@@ -107,13 +108,13 @@ def ranking_metrics(
     Parameters
     ----------
     model : AlternatingLeastSquares
-        Or anything with its ``recommend``.
+        Or another object with a method ``recommend`` like its own.
     train, test : csr_matrix of shape (U, I)
-        The training matrix, and the held-out one.
+        The training matrix, and the matrix of held-out entries.
     N : int, optional
         Length of the lists.
     batch : int, optional
-        Users at a time.
+        Number of users in a call of ``recommend``.
     """
     train, test = _sparse(train, "train").tocsr(), _sparse(test, "test").tocsr()
     if train.shape != test.shape:
@@ -161,7 +162,7 @@ def _of_user(listed: Array, held: Array, item_count: int) -> dict[str, float]:
     misses_before = ranks - np.arange(1, len(ranks) + 1)
     in_order = float(np.sum(others - misses_before))
     misses = float((~hit & (listed >= 0)).sum())
-    unlisted = (others - misses) / 2.0  # in the middle of what is not listed
+    unlisted = (others - misses) / 2.0  # an unlisted item is in the middle of them
     in_order += unlisted * (len(held) - hits)
     return {
         "possible": float(most),

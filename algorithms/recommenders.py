@@ -1,4 +1,10 @@
-"""Recommenders with the conventions of the library `implicit`, and explicit ratings."""
+"""Recommenders with the conventions of the library `implicit`, and explicit ratings.
+
+`AlternatingLeastSquares` and `MatrixFactorization` are estimators around `als` and
+`sgd_factorization`. Their base class `_Factors` has the queries on fitted factors and
+reads and writes files. The *products* below are the scalar products of a row of a user
+and a row of an item: scores, or predicted ratings.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,7 @@ __all__ = ["AlternatingLeastSquares", "MatrixFactorization"]
 
 Array = npt.NDArray[Any]
 _VERSION = 1
-#: The side of a row of ratings -> the side of its columns.
+#: One side of the ratings -> the other side.
 _OTHER = {"user": "item", "item": "user"}
 
 
@@ -40,33 +46,33 @@ class _Factors:
     _fitted: tuple[str, ...] = ("user_factors", "item_factors")
 
     def _part(self, what: str, ids: Any = slice(None)) -> dict[str, Array]:
-        """Return the arrays of users or of items, by name, or rows of them."""
+        """Return the fitted arrays of users or of items by name, all rows or some."""
         names = (name for name in self._fitted if name.startswith(what))
         return {name: getattr(self, name)[ids] for name in names}
 
     def _row(self, what: str, part: dict[str, Array]) -> Array:
-        """Return the rows of users or of items whose products are scores."""
+        """Return the rows of users or of items in products, from their arrays."""
         return part[f"{what}_factors"]
 
     def _in_products(
         self, users: Any = slice(None), items: Any = slice(None)
     ) -> tuple[Array, Array]:
-        """Return such rows of both."""
+        """Return the rows of users and of items in products."""
         return (
             self._row("user", self._part("user", users)),
             self._row("item", self._part("item", items)),
         )
 
     def _found(self, rows: Any, what: str) -> dict[str, Array]:
-        """Return the arrays of users or of items from their ratings alone."""
+        """Compute the arrays of users or items from ratings, the other side fixed."""
         raise NotImplementedError
 
     def _solved(self, rows: Any) -> Array:
-        """Return the rows of users in products, from their ratings."""
+        """Compute the rows of users in products from their ratings."""
         return self._row("user", self._found(rows, "user"))
 
     def _wanted(self, ratings: Array) -> Array:
-        """Return the known values of entries, which predictions should come near."""
+        """Return the values with which predictions of entries are compared."""
         return ratings
 
     def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
@@ -75,7 +81,8 @@ class _Factors:
         Parameters
         ----------
         userids, itemids : int or array_like of int, shape (N,)
-            A user and an item for each rating; one of them stands for all.
+            A user and an item for each rating. A single user is paired with all items,
+            and a single item with all users.
 
         Returns
         -------
@@ -84,7 +91,7 @@ class _Factors:
         Raises
         ------
         GraphInputError
-            If ids are out of range, or there are not as many of both.
+            If ids are out of range, or the numbers of users and items differ.
         """
         self._check_fitted()
         users = _checked_ids(userids, len(self.user_factors), "userids")
@@ -119,31 +126,33 @@ class _Factors:
         userid : int or array_like of int, shape (M,)
             Users to recommend items to.
         user_items : csr_matrix of shape (M, I), optional
-            What these users have, a row for each. Needed to filter or recalculate.
+            The known items of these users, one row per user. Required to filter and to
+            recalculate.
         N : int, optional
-            How many items, 0 or more.
+            Number of items, 0 or more.
         filter_already_liked_items : bool, optional
             Whether to leave out the items of `user_items`.
         items : array_like of int, optional
-            Choose from these only.
+            Recommend only these items.
         recalculate_user : bool, optional
-            Find the factors of the users from `user_items` first; those of the model
-            are neither used nor changed.
+            Compute the factors of the users from `user_items` first; the model's
+            factors of these users are neither used nor changed.
 
         Returns
         -------
         ids, scores : ndarray of int32 and float, shape (N,); (M, N) for several users
-            Equal scores by id. Where fewer items are left: id -1, score -inf.
+            Items with equal scores are in the order of their ids. If fewer than N items
+            are left, the rest has id -1 and score -inf.
 
         Raises
         ------
         GraphInputError
-            If ids are out of range, `user_items` does not fit them, or `N` is no count.
+            If ids are out of range, `user_items` does not fit them, or `N` is negative.
         """
         self._check_fitted()
         _check_count(N)
         given = fg.given_array(userid, where="userid")
-        # Of users that are found from their rows, ids only give the number.
+        # If users are computed from their rows, only the number of ids counts.
         most = None if recalculate_user else len(self.user_factors)
         users = _checked_ids(given, most, "userid")
         rows = self._checked_rows(
@@ -171,11 +180,12 @@ class _Factors:
         item_users: Any = None,
         recalculate_item: bool = False,
     ) -> tuple[Array, Array]:
-        """Return the items whose factors make the smallest angles with an item's.
+        """Return the items whose factors have the largest cosines with an item's.
 
-        The item itself is the first. Returns ids and cosines as `recommend` does. With
-        ``recalculate_item=True``, the factors of the items are found from `item_users`
-        of shape (M, U) first; those of the model are neither used nor changed.
+        The item itself is the first. Ids and cosines have the shapes of `recommend`.
+        With ``recalculate_item=True``, the factors of the items are first computed from
+        `item_users` of shape (M, U); the model's factors of these items are neither
+        used nor changed.
         """
         self._check_fitted()
         names, own = ("itemid", "items"), None
@@ -189,29 +199,30 @@ class _Factors:
     def similar_users(
         self, userid: Any, N: int = 10, users: npt.ArrayLike | None = None
     ) -> tuple[Array, Array]:
-        """Return the users whose factors make the smallest angles with a user's."""
+        """Return the users whose factors have the largest cosines with a user's."""
         self._check_fitted()
         return _similar(self.user_factors, (userid, users), N, ("userid", "users"))
 
     def score(self, user_items: Any, y: Any = None) -> float:
-        """Return how well ratings are predicted that are held out of their rows.
+        """Return the negative error of predicting one half of each row from the other.
 
-        The entries of each row go in turns to two halves. The factors of the user are
-        found from either half, with the factors of the items held, and predict the
-        other. Rows may be of users that were not fitted: folds of a cross-validation.
+        The entries of each row are dealt alternately to two halves. The factors of the
+        user are computed from each half, with the factors of the items fixed, and
+        predict the other half. The users need not have been fitted, so the rows may be
+        a fold of a cross-validation.
 
         Parameters
         ----------
         user_items : sparse matrix of shape (M, I)
-            Ratings; for implicit feedback, their preferences are predicted: one, or
-            zero for negative entries.
+            Ratings. For implicit feedback, preferences are predicted: one for positive
+            entries, zero for others.
         y : None
             Not used.
 
         Returns
         -------
         float
-            The root of the mean squared error, negative: larger is better.
+            The negative root of the mean squared error: larger is better.
 
         Raises
         ------
@@ -243,13 +254,13 @@ class _Factors:
         return -float(np.sqrt(total / entries.nnz))
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the recorded errors; needs ``history=True``."""
+        """Plot the recorded errors; requires ``history=True``."""
         self._check_fitted()
         return self.result_.plot(ax)
 
     @fg.checked_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and fitted attributes to one file, whole or not at all."""
+        """Write parameters and fitted attributes to one file, atomically."""
         self._check_fitted()
         kept: dict[str, Any] = self.get_params()  # type: ignore[attr-defined]
         kept = {name: kept[name] for name in kept if name not in _NOT_SAVED}
@@ -262,7 +273,7 @@ class _Factors:
     @classmethod
     @fg.checked_arguments
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file of `save`.
+        """Return the model in a file that `save` wrote.
 
         Raises
         ------
@@ -332,23 +343,24 @@ class _Factors:
         return rows
 
     def partial_fit_users(self, userids: npt.ArrayLike, user_items: Any) -> None:
-        """Set the factors of users, old or new, from their rows; items are held.
+        """Compute the factors of old or new users from their rows, with items fixed.
 
         Parameters
         ----------
         userids : array_like of int, shape (M,)
-            Ids beyond the last user make room; users in between get zeros.
+            Ids beyond the last user add users; the factors of those in between are
+            zero.
         user_items : csr_matrix of shape (M, I)
-            Their rows.
+            The ratings of these users, one row per user.
         """
         self._refit(userids, user_items, "user")
 
     def partial_fit_items(self, itemids: npt.ArrayLike, item_users: Any) -> None:
-        """Set the factors of items, old or new, from their rows; users are held."""
+        """Compute the factors of old or new items from their rows, with users fixed."""
         self._refit(itemids, item_users, "item")
 
     def _refit(self, given: npt.ArrayLike, rows: Any, what: str) -> None:
-        """Set rows of arrays, which are made longer with zeros, as they are found."""
+        """Store newly computed rows of users or items; extend the arrays by zeros."""
         self._check_fitted()
         ids = _checked_ids(given, None, f"{what}ids")
         found = self._found(self._checked_rows(rows, len(ids), True, what=what), what)
@@ -362,10 +374,10 @@ class _Factors:
 
 
 class AlternatingLeastSquares(_Factors, BaseEstimator):
-    """Recommendations from factors found by alternating least squares.
+    """Recommendations from factors that alternating least squares computes.
 
-    It has the parameters of an estimator of scikit-learn, which clones it, and searches
-    for parameters by `score`. Without scikit-learn, all else works.
+    It is an estimator of scikit-learn, which can clone it, and search for parameters
+    by `score`. All else works without scikit-learn.
 
     Parameters
     ----------
@@ -377,14 +389,14 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
     weighted_regularization : bool, optional
         Default: for explicit ratings (ALS-WR), and not for implicit ones.
     history : bool, optional
-        Whether to record the error behind every half.
+        Whether to record the error after every half iteration.
     target : {"auto", "cpu", "cuda"}, optional
-        Where to run.
+        The target of all supersteps.
     checkpoint, every : path, float, optional
-        A folder from which `fit` goes on, and seconds between its checkpoints: see
-        `featgraph.Checkpoints`.
+        A folder of checkpoints from which `fit` resumes, and the seconds between them:
+        see `featgraph.Checkpoints`.
     repartition : {False, "auto"} or int, optional
-        Whether ranks may get other vertices: see `featgraph.iterate`.
+        Whether vertices may move between ranks: see `featgraph.iterate`.
 
     Attributes
     ----------
@@ -459,7 +471,7 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         return ratings > 0 if self.implicit else ratings
 
     def fit(self, user_items: Any, y: Any = None) -> AlternatingLeastSquares:
-        """Find the factors of a sparse matrix of shape (U, I); returns itself.
+        """Factorize a sparse matrix of shape (U, I); return the model.
 
         `y` is not used: scikit-learn passes it.
 
@@ -491,10 +503,9 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
 class MatrixFactorization(_Factors, BaseEstimator):
     """Predicted ratings and recommendations by stochastic gradient descent.
 
-    User u and item i have the predicted rating ``mean + user_biases[u] +
-    item_biases[i] + user_factors[u] @ item_factors[i]``. Biases take no part in
-    similarities. The parameters follow scikit-learn, as those of
-    `AlternatingLeastSquares`.
+    The predicted rating of user u and item i is ``mean + user_biases[u] +
+    item_biases[i] + user_factors[u] @ item_factors[i]``. Similarities do not use the
+    biases. Like `AlternatingLeastSquares`, it is an estimator of scikit-learn.
 
     Parameters
     ----------
@@ -505,10 +516,10 @@ class MatrixFactorization(_Factors, BaseEstimator):
         Whether `predict` clips to the range of the fitted ratings. Scores of
         `recommend` are not clipped.
     schedule : str, optional
-        Which ratings are used at once: a schedule of exclusive functions (S11 of the
-        model), such as "serial". "auto" takes "blocks" on the CPU.
+        The schedule of exclusive functions (S11 of the model), such as "serial", which
+        sets the ratings that are used at the same time. "auto" is "blocks" on the CPU.
     target : {"auto", "cpu", "cuda"}, optional
-        Where to run.
+        The target of all supersteps.
     checkpoint, every, repartition : optional
         As for `AlternatingLeastSquares`.
 
@@ -594,8 +605,8 @@ class MatrixFactorization(_Factors, BaseEstimator):
         y : None
             Not used: scikit-learn passes it.
         validation : sparse matrix of shape (U, I), or Graph, optional
-            Ratings that are held out: the factors of the epoch with the least error of
-            these are kept. `patience` sets when epochs end.
+            Held-out ratings: the factors of the epoch with their least error are kept.
+            `patience` sets when epochs end.
 
         Returns
         -------
@@ -616,11 +627,12 @@ class MatrixFactorization(_Factors, BaseEstimator):
     def partial_fit(
         self, user_items: Any, y: Any = None, *, validation: Any = None
     ) -> MatrixFactorization:
-        """Go on from the factors, with more ratings of old and new users and items.
+        """Continue from the fitted factors with ratings of old or new users and items.
 
-        The mean stays. Users and items without factors begin as in `fit`; those without
-        new ratings stay. Rates begin anew. A checkpoint is of `fit` alone. Parameters,
-        result and errors are those of `fit`, which this is if nothing was fitted.
+        The mean stays, and so do users and items without new ratings. Users and items
+        without factors begin as in `fit`. The rate is again that of the first epoch. No
+        checkpoints are written. Parameters, result and errors are those of `fit`, which
+        a model that is not fitted calls instead.
 
         Parameters
         ----------
@@ -657,11 +669,11 @@ class MatrixFactorization(_Factors, BaseEstimator):
         return self._take(found, ends)
 
     def _own_parameters(self) -> dict[str, Any]:
-        """Return the parameters of `sgd_factorization`."""
+        """Return the model's parameters that `sgd_factorization` takes."""
         return {n: value for n, value in self.get_params().items() if n != "clip"}
 
     def _take(self, found: SGDResult, limits: list[Any]) -> MatrixFactorization:
-        """Keep the result, and the range of ratings."""
+        """Store the result and the range of the ratings; return the model."""
         self.limits, self.mean = np.array(limits, np.float64), found.mean
         self.result_, count = found, len(found.user_factors)
         self.user_factors, self.item_factors = found.user_factors, found.item_factors
@@ -710,17 +722,17 @@ class MatrixFactorization(_Factors, BaseEstimator):
 #: Errors that NumPy, zip and JSON raise for a damaged file.
 _DAMAGE = (ValueError, KeyError, TypeError, RecursionError)
 
-#: Not saved with a model: where a fit is gone on with, which is of one machine.
+#: Parameters that are not saved with a model: they belong to the machine of the fit.
 _NOT_SAVED = ("checkpoint", "every", "repartition")
 
 
 def _checked_ids(given: Any, count: int | None, name: str) -> Array:
-    """Return ids of users or items; `name` is the parameter."""
+    """Return the ids in parameter `name`; raise GraphInputError if any is invalid."""
     ids, where = np.atleast_1d(fg.given_array(given, where=name).on_host()), f"{name}="
     what = "user" if name.startswith("user") else "item"
     if ids.ndim > 1:
         raise fg.GraphInputError(
-            f"{what} ids are one number or a row of them",
+            f"{what} ids are one number or an array of one dimension",
             where=where,
             got=f"shape {ids.shape}",
         )
@@ -742,9 +754,9 @@ def _check_count(count: int) -> None:
 
 
 def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
-    """Return the ids and scores of the largest entries of each row."""
+    """Return the ids and scores of the `count` largest entries of each row."""
     wanted = min(count, scores.shape[1])
-    # Of all that are as large as the last one wanted, the smallest ids stay.
+    # The sort is stable, so equal scores are in the order of their ids.
     order = np.argsort(-scores, axis=1, kind="stable")[:, :wanted]
     best = np.take_along_axis(scores, order, axis=1)
     ids = np.where(np.isneginf(best), -1, order).astype(np.int32)
@@ -762,7 +774,20 @@ def _similar(
     names: tuple[str, str],
     own: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Return the rows nearest to some of the factors, or to rows of their own."""
+    """Return ids and cosines of the rows of `factors` with the largest cosines.
+
+    Parameters
+    ----------
+    factors : ndarray of shape (N, K)
+    given : tuple
+        The ids of the rows to compare with, and the ids to choose from, or None.
+    count : int
+        Number of rows to return.
+    names : tuple of str
+        Names of the parameters of `given`.
+    own : ndarray of shape (M, K), optional
+        Rows to compare with, in place of those of `factors`.
+    """
     asked = fg.given_array(given[0], where=names[0])
     most = len(factors) if own is None else None
     ids, chosen = _checked_ids(asked, most, names[0]), given[1]

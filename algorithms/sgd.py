@@ -12,8 +12,8 @@ with the values that x and b had before the step. Without biases, b and the mean
 zero. Nonnegative factors are projected: what falls below zero becomes zero. The rate of
 epoch t is ``rate / (1 + decay t)``.
 
-State: ``x`` (V, K), ``bias`` (V,), ``rating`` an edge; nothing is iterated. An epoch
-takes E (6 K) multiply-adds and moves E (12 + 4 K s) bytes, where an entry has s.
+State: ``x`` (V, K), ``bias`` (V,), ``rating`` (E,); nothing is iterated. An epoch
+takes 6 K E multiply-adds and moves E (12 + 4 K s) bytes, where a factor has s bytes.
 
 A. Paterek, "Improving regularized singular value decomposition for collaborative
 filtering", KDD Cup 2007 (biases); S. Funk, "Netflix update: try this at home", 2006; R.
@@ -73,20 +73,20 @@ def learn_products(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge(exclusive=True)
 def learn_parts(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Step likewise, and project the factors: negative ones become zero."""
+    """Step against the gradient of one rating, and set negative factors to zero."""
     p = d.x[u, f]
     q = d.x[v, f]
     miss = d.rating[e] - fg.dot(p, q)
     at_u = p + d.rate * (miss * q - d.ridge * p)
     at_v = q + d.rate * (miss * p - d.ridge * q)
-    d.x[u, f] = 0.0 if at_u < 0.0 else at_u  # max() has no vectors, and drops nan
+    d.x[u, f] = 0.0 if at_u < 0.0 else at_u  # max() is not vectorized, and drops nan
     d.x[v, f] = 0.0 if at_v < 0.0 else at_v
     return True
 
 
 @fg.edge(exclusive=True)
 def learn_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Step for the user alone, the item being held: edges conflict at u."""
+    """Step for the user alone, with the item fixed: edges conflict at u only."""
     p = d.x[u, f]
     q = d.x[v, f]
     a = d.bias[u]
@@ -160,7 +160,7 @@ class SGDResult(FactorsResult):
 
     @property
     def best_epoch(self) -> int:
-        """The number of epochs behind the factors: of the least `validation_rmse`."""
+        """The epoch of the returned factors, from 1, of least `validation_rmse`."""
         held = self.validation_rmse
         return int(np.argmin(held)) + 1 if held.size else self.supersteps
 
@@ -193,17 +193,17 @@ def sgd_factorization(
     Parameters
     ----------
     ratings : sparse matrix of shape (U, I), or Graph
-        Users by items, finite numbers. Stored zeros are ratings of zero. Entries given
-        twice are two ratings. Or a directed graph of two sides, from users to items,
-        whose weights are the ratings.
+        Finite ratings, users by items. Stored zeros are ratings of zero. An entry that
+        is given twice is two ratings. Or a directed graph of two sides, from users to
+        items, whose weights are the ratings.
     factors : int, optional
         K, the number of factors of a user or an item, 1 or more.
     rate : float, optional
         Step size of the first epoch, 0 or more.
     decay : float, optional
         The rate of epoch t (from 0) is ``rate / (1 + decay * t)``; 0 or more. With 0,
-        and without `history` and `validation`, epochs run on the target without a
-        return to the host.
+        and without `history` and `validation`, control does not return to the host
+        between epochs.
     regularization : float, optional
         The ridge, 0 or more. It counts once for each rating.
     epochs : int, optional
@@ -217,20 +217,21 @@ def sgd_factorization(
         Seed of the order in which ratings are used, 0 <= shuffle < 2**64; None keeps
         the order in which they are given.
     initial : (user_factors, item_factors), optional
-        Initial factors, of shapes (U, K) and (I, K). Default: random numbers. With
-        biases, products are about zero; without, they are as large as the ratings.
-        Biases begin at zero. Or (user_factors, item_factors, biases, mean) of a result,
-        from which to go on; users and items without ratings keep these.
+        Initial factors, of shapes (U, K) and (I, K); biases begin at zero. Default:
+        random factors, whose products are about zero with biases, and as large as the
+        ratings without. Or (user_factors, item_factors, biases, mean) of a result, to
+        continue from; users and items without ratings keep theirs.
     random_state : int or None, optional
         Seed of the initial factors; None draws another seed in each call.
     validation : sparse matrix of shape (U, I), or Graph, optional
-        Ratings that are held out. After each epoch their error is measured, without
-        clipping. The factors of the epoch with the least one are returned.
+        Held-out ratings, whose error is measured after each epoch, without clipping.
+        The factors of the epoch with the least error are returned.
     patience : int, optional
-        Ends after so many epochs in a row without a smaller error of `validation`, 1 or
-        more. Default: all epochs run.
+        The run ends after this many epochs in a row, 1 or more, without a smaller error
+        of `validation`. Default: all epochs run.
     history : bool, optional
-        Whether to record the error after each epoch, which takes another sweep.
+        Whether to record the error after each epoch, which takes another pass over the
+        ratings.
     dtype : dtype, optional
         float32 or float64, of factors and biases.
     **options
@@ -246,17 +247,17 @@ def sgd_factorization(
     GraphInputError
         If ratings, or those of `validation`, are empty, not finite or no sparse matrix;
         a number is out of range; `validation` or initial factors have another shape;
-        the latter are negative with `nonnegative`; `patience` is given without
+        initial factors are negative with `nonnegative`; `patience` is given without
         `validation`; or both ``biases=True`` and ``nonnegative=True`` are given.
     PlanError
         If the schedule does not fit the graph or other options.
     DivergenceError
-        If factors became infinite or NaN, at a rate that is too large.
+        If factors became infinite or NaN, because the rate is too large.
 
     Notes
     -----
-    Repeatable bit by bit for any number of threads, under all schedules but those with
-    locks and ``racy=True``. On a GPU, ``deterministic=True`` has `auto` take no locks.
+    Results are bitwise repeatable for any number of threads, except with locks or
+    ``racy=True``. On a GPU, ``deterministic=True`` keeps "auto" from taking locks.
 
     Examples
     --------
@@ -290,7 +291,7 @@ def sgd_factorization(
         *begin, bias, mean = begin
         bias, mean = _given_biases(bias, mean, given)
     best: dict[str, Any] = {}
-    if held is not None:  # in the State, so that checkpoints have them
+    if held is not None:  # in the State, so that checkpoints include these factors
         best["best_x"] = fg.vertex_property(0, dtype=real, shape=(factors,))
         best["best_bias"] = fg.vertex_property(0, dtype=real)
     state = factors_to_begin(
@@ -342,12 +343,13 @@ def _held_out(
     validation: Any, patience: int | None, given: Ratings, real: np.dtype[Any],
     target: str,
 ) -> Ratings | None:  # fmt: skip
-    """Return the ratings that are held out.
+    """Return the held-out ratings, or None without any.
 
     Raises
     ------
     GraphInputError
-        If there are none, they are not finite, or of other users or items.
+        If the held-out ratings are empty, not finite, or of other users or items, or
+        `patience` is given without them.
     """
     if patience is not None:
         is_right = 1 <= patience < 1 << 31
@@ -380,12 +382,12 @@ def _held_out(
 
 
 def _given_biases(bias: Any, mean: Any, given: Ratings) -> tuple[Any, float]:
-    """Return biases and the mean that are given.
+    """Return the given biases and mean as NumPy array and float.
 
     Raises
     ------
     GraphInputError
-        If they do not fit, or are not finite.
+        If their shapes do not fit, or a value is not finite.
     """
     found, own = (
         fg.given_array(x, np.float64, "initial").on_host() for x in (bias, mean)
@@ -415,17 +417,17 @@ def learn_side(
     nonnegative: bool,
     target: str = "auto",
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return factors and biases of new users, those of the items being held.
+    """Compute factors and biases of new users, with those of the items fixed.
 
     Edges conflict at users alone, so the schedule is `rows`. Ratings are used in the
-    order given: what is found for a user does not depend on the others.
+    order given, so the factors of a user do not depend on the other new users.
 
     Parameters
     ----------
     ratings : sparse matrix of shape (U, I)
-        What the new users have rated; give it transposed for new items.
+        The ratings of the new users; for new items, the transposed matrix.
     others, biases : ndarray of shape (I, K), (I,)
-        Those of the items.
+        Factors and biases of the items.
     mean : float
     rate, decay, regularization, epochs, nonnegative, target
         As for `sgd_factorization`.
@@ -434,7 +436,7 @@ def learn_side(
     Returns
     -------
     ndarray of shape (U, K), (U,)
-        After these epochs from zeros.
+        Factors and biases after `epochs` epochs from zeros.
     """
     real, k = others.dtype, others.shape[1]
     given = checked_ratings(ratings, real, target, directed=True)
@@ -461,7 +463,7 @@ def learn_side(
 def _check_numbers(
     factors: int, epochs: int, rate: float, decay: float, ridge: float
 ) -> None:
-    """Raise GraphInputError where one is out of range."""
+    """Raise GraphInputError if a number is out of range."""
     for name, count, least in (("factors", factors, 1), ("epochs", epochs, 0)):
         is_right = least <= count < 1 << 31
         require_number(name, count, is_right, f"from {least} to 2**31 - 1")
@@ -474,12 +476,12 @@ def _check_numbers(
 
 
 def _moments(given: Ratings) -> tuple[float, float, float]:
-    """Return mean and deviation of the ratings, and the mean of their sizes.
+    """Return mean, standard deviation and mean absolute value of the ratings.
 
     Raises
     ------
     GraphInputError
-        If there are none, or one is not finite.
+        If there are no ratings, or one is not finite.
     """
     if not given.count:
         raise fg.GraphInputError(
@@ -503,9 +505,9 @@ def _moments(given: Ratings) -> tuple[float, float, float]:
 
 @dataclass(eq=False)
 class _Record:
-    """Set the rate of each epoch, record errors, and keep the factors of the best one.
+    """Callback after each epoch: set the rate, record errors, keep the best factors.
 
-    Factors are checked to be finite.
+    It also raises DivergenceError if factors are not finite.
     """
 
     given: Ratings
@@ -537,7 +539,7 @@ class _Record:
         return float(state["all_squares"][0])
 
     def _settles(self, run: fg.Run, state: fg.State, held: Ratings) -> bool:
-        """Keep the factors if they are the best ones; return whether patience ended."""
+        """Store the factors if they are the best; return whether patience has ended."""
         of_held = fg.State(
             held.graph,
             x=fg.vertex_property(state.view("x")),
@@ -553,12 +555,12 @@ class _Record:
         return self.patience is not None and since >= self.patience
 
     def check(self, state: fg.State, where: str = "rate=") -> float:
-        """Return the squared norms of all rows, each times its number of ratings.
+        """Return the sum of the squared norms of all rows times their ratings.
 
         Raises
         ------
         DivergenceError
-            If it is not finite.
+            If the sum is not finite.
         """
         measure_sizes(state, target=self.target)
         found = float(state["penalties"][0])
@@ -579,23 +581,23 @@ def verify_sgd_factorization(
 ) -> None:
     """Check the answer of `sgd_factorization`, rating by rating, in float64.
 
-    * Error and training RMSE of the best epoch are those of the factors.
+    * Error and training RMSE of the best epoch equal those of the returned factors.
     * Users and items without ratings have zero factors and a zero bias.
     * All factors and biases are finite.
 
     Parameters
     ----------
     ratings, regularization
-        As given to it.
+        As passed to `sgd_factorization`.
     result : SGDResult
-        Its answer.
+        The answer of `sgd_factorization`.
     rtol : float, optional
-        How far errors may be off, relatively.
+        Relative tolerance of the errors.
 
     Raises
     ------
     AssertionError
-        With what fails first.
+        If a property fails, with the first such vertex.
     """
     graph = checked_ratings(ratings, np.dtype(np.float64), directed=True).graph
     u, v, miss = graph.sources, graph.targets, np.array(graph.weights, np.float64)

@@ -1,23 +1,25 @@
 """Shortest paths: the least sum of weights from a source to every vertex.
 
-A superstep looks whether a last edge makes a path shorter::
+A superstep relaxes edges::
 
     way(v)       = min over edges u -> v of distance(u) + w(u, v)
     distance'(v) = way(v), where that is less than distance(v)
 
-and the u of that edge becomes the predecessor of v. Only edges from vertices changed
-in the last superstep are read (``sources="active"``): v has the other keys already.
-When none has moved, no edge makes a path shorter (Bellman and Ford's algorithm, on what
-has changed). All k columns, one for each source, are computed at once.
+and the u of that edge becomes the predecessor of v. Only edges from the frontier, the
+vertices that changed in the last superstep, are read (``sources="active"``): the
+distance of v includes the other edges already. When no distance changes, no edge makes
+a path shorter (Bellman and Ford's algorithm, restricted to the frontier). All k
+columns, one for each source, are computed at once.
 
 Weights must not be negative. Then predecessors make a tree, also along edges of weight
 zero: a vertex that takes u for its predecessor has become strictly nearer, and is at
-least as far as u was. In a cycle all would be equally far, and the last one would not
-have become nearer.
+least as far as u was. In a cycle of predecessors, all distances would be equal, and the
+last vertex to change could not have become nearer.
 
-A superstep reads E * k distances and E weights where everything is due. There are as
-many as the longest shortest path has edges, and one more, if weights are equal. Where
-far vertices wait (``near_far=``) there are more, and each edge is read about twice.
+A superstep in which every vertex is due reads E * k distances and E weights. With equal
+weights, the number of supersteps is one more than the number of edges of the longest
+shortest path. With ``near_far=``, where far vertices wait, supersteps are more, and
+each edge is read about twice.
 
 R. Bellman, "On a Routing Problem", Quarterly of Applied Mathematics 16, 1958;
 U. Meyer, P. Sanders, "Delta-stepping: a parallelizable shortest path algorithm",
@@ -58,7 +60,7 @@ Array = npt.NDArray[Any]
 
 @fg.gather(into="way", combine="argmin", sources="active")
 def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Go to the source, and along the edge."""
+    """Return the distance of the source plus the weight of the edge."""
     return d.distance[u, f] + d.weight[e]
 
 
@@ -77,14 +79,15 @@ step = fg.foldmap(ways, shorten)
 
 @fg.gather(into="way", combine="argmin", sources="active")
 def ways_of_one(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Go to the source, and along an edge of length one."""
+    """Return the distance of the source plus one."""
     return d.distance[u, f] + 1
 
 
-#: The superstep of updates where edges have no weights, which would have to follow.
+#: The superstep of updates without weights: with weights of one, the array of weights
+#: would have to follow each change of the graph.
 step_by_one = fg.foldmap(ways_of_one, shorten)
-#: Version of a graph -> for each type of its own weights, once none is negative,
-#: whether a path could be longer than the type holds.
+#: Version of a graph -> dtype of the graph's weights that were found not negative ->
+#: whether a path could be longer than the largest finite number of the dtype.
 _looked_at: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = (
     weakref.WeakKeyDictionary()
 )
@@ -97,16 +100,17 @@ class SsspResult(PathsResult):
     Attributes
     ----------
     distances : ndarray of shape (V,) or (V, k)
-        Least sum of weights from the source; inf where no path leads.
+        Least sum of weights of a path from the source; inf where no path leads.
     predecessors : ndarray of int32, shape (V,) or (V, k)
-        The vertex before on such a path; a source is its own, -1 where none leads.
+        The vertex before v on a shortest path; v itself at a source, -1 where no path
+        leads.
     """
 
     distances: Array = answer()
     predecessors: npt.NDArray[np.int32] = answer()
 
     def _resume(self, following: Any) -> Any:
-        """Shorten the paths that may be, behind those that are gone."""
+        """Update the paths: recompute those that lost an edge, and shorten others."""
         arguments, graph, lengths = following.arguments, following.graph, {}
         has_column = "weight" in graph.changing.in_rows.columns
         if arguments["weights"] is not None or has_column:
@@ -135,18 +139,18 @@ def sssp(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Paths go along ``u -> v``; both ways where the graph is undirected.
+        Paths follow ``u -> v``, in both directions if the graph is undirected.
     sources : int or str, or array_like of them, shape (k,)
-        Where paths begin, as ids or as names that are text: see
-        `Graph.vertex_names`. Of several vertices, each has a column of the result.
+        Ids of the vertices at which paths begin, or their names if these are text: see
+        `Graph.vertex_names`. Each of several sources has a column of the result.
     weights : array_like of shape (E,), optional
         Not negative, in the order in which the edges were given; inf closes an edge.
         Default: the weights of the graph, or one.
     together : bool, optional
-        Paths begin at whichever source is nearest: one column for all.
+        Whether the result has one column, with the paths from the nearest source.
     dtype : dtype, optional
-        float32 or float64, of weights and distances. Sums of integers are exact up to
-        2**24 in float32.
+        float32 or float64, of weights and distances. In float32, sums of integers are
+        exact up to 2**24.
     **options
         ``target``, ``direction``, ``progress``, ... as for `featgraph.iterate`.
 
@@ -158,23 +162,23 @@ def sssp(
     Raises
     ------
     GraphInputError
-        If a source is no vertex, or the weights do not fit the graph, or one of them
-        is negative, nan, or not held by `dtype`; it names the edge. If a path is longer
-        than `dtype` holds; it names the vertex that it leads to.
+        If a source is no vertex, the weights do not fit the graph, or a weight is
+        negative, nan, or too large for `dtype` (the message names the edge). If a path
+        is longer than `dtype` holds (the message names its last vertex).
 
     Notes
     -----
     Distances are the same, bit for bit, on every target and with all options. So are
-    predecessors with ``near_far=None``: of several sources that are as near, the
-    smallest is taken. By default, paths from one source on the CPU let far vertices
-    wait where supersteps run in a compiled loop, on graphs that are not small: fewer
-    edges are read, and another predecessor that is as near may be found. The same holds
-    for ``near_far=fg.NearFar("distance")`` and, in fewer supersteps, for
-    ``asynchronous=True``.
+    predecessors with ``near_far=None``: of several equally near ones, the smallest id
+    is taken. By default, with one source on the CPU and a graph that is not small, far
+    vertices wait in the supersteps of the compiled loop: fewer edges are read, and
+    another, equally near predecessor may be found. This holds for
+    ``near_far=fg.NearFar("distance")``, too, and for ``asynchronous=True``, which takes
+    fewer supersteps.
 
     Memory in float32: 16 k bytes a vertex, and 4 an edge for its weight. On the CPU,
     the compiled loop that runs supersteps of few vertices takes 16 + 8 k bytes a vertex
-    more, and 9 where far ones wait.
+    more, and another 9 if far vertices wait.
 
     Examples
     --------
@@ -224,21 +228,22 @@ def verify_sssp(
 
     * Sources are at distance zero.
     * No edge makes a path shorter.
-    * The distance of a vertex is that of its predecessor and an edge from it; a source
-      is its own, and a vertex that was not reached has none.
-    * Going from predecessor to predecessor ends at a source.
+    * The distance of a vertex is that of its predecessor plus the weight of an edge
+      from there. The predecessor of a source is itself, and a vertex that was not
+      reached has none.
+    * Each chain of predecessors ends at a source.
 
     Parameters
     ----------
     graph, sources, weights, together
-        As given to `sssp`.
+        As passed to `sssp`.
     distances, predecessors : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `sssp`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)
@@ -265,12 +270,12 @@ def verify_sssp(
 def _lengths(
     may_be_long: list[bool], graph: fg.Graph, weights: Any, dtype: np.dtype[Any]
 ) -> fg.GivenArray:
-    """Return lengths of the edges.
+    """Return lengths of the edges; raise GraphInputError if one is negative.
 
     Parameters
     ----------
     may_be_long : list
-        Gets whether a path could be longer than the type holds.
+        The function appends whether a path could be longer than `dtype` holds.
     """
     lengths = checked_lengths(graph, weights, dtype)
     version = graph.stamps.version
@@ -294,15 +299,15 @@ def _lengths(
 def _require_held(
     graph: fg.Graph, begin: Sources, weights: Any, state: fg.State
 ) -> None:
-    """Raise where a path of finite edges has become infinitely long.
+    """Raise GraphInputError if a path of finite weights has an infinite length.
 
-    Its first vertex at such a distance is the target of a finite edge from a vertex at
-    a finite distance, and the sum of both is infinite.
+    The first vertex on it at an infinite distance is the target of an edge of finite
+    weight from a vertex at a finite distance, and the sum of both is infinite.
     """
     known: Array = state["distance"]
     dtype = known.dtype
     fix = "scale the weights" if dtype == np.float64 else "give dtype=np.float64"
-    if graph.ranks is not None:  # none has all edges
+    if graph.ranks is not None:  # no rank has all edges, to find the vertex
         raise fg.GraphInputError(
             f"paths may be longer than {dtype} holds",
             where="weights",

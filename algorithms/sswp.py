@@ -1,14 +1,14 @@
-"""Widest paths: how wide the narrowest edge is on the best path to every vertex.
+"""Widest paths: the weight of the narrowest edge on the best path to every vertex.
 
-A superstep looks whether a last edge makes a wider path::
+A superstep relaxes edges::
 
     way(v)    = max over edges u -> v of min(width(u), w(u, v))
     width'(v) = way(v), where that is more than width(v)
 
 and the u of that edge becomes the predecessor of v. It is the recurrence of shortest
-paths with max for min and min for plus; skipping, columns, cost, and why predecessors
-make a tree are as there (`sssp`). Weights may be negative: a path does not become wider
-by going on.
+paths with max for min and min for plus: see module `sssp` for the frontier, columns,
+costs, and the reason why predecessors make a tree. Weights may be negative, since no
+further edge makes a path wider.
 
 M. Pollack, "The Maximum Capacity Through a Network", Operations Research 8, 1960.
 """
@@ -40,7 +40,7 @@ Array = npt.NDArray[Any]
 
 @fg.gather(into="way", combine="argmax", sources="active")
 def ways(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Go to the source, and along the edge: the narrower one counts."""
+    """Return the width of the path through the source, limited by the edge."""
     return min(d.width[u, f], d.weight[e])
 
 
@@ -64,10 +64,11 @@ class SswpResult(PathsResult):
     Attributes
     ----------
     widths : ndarray of shape (V,) or (V, k)
-        Least weight on the best path from the source; inf at the source, -inf where no
-        path leads.
+        Least weight on the widest path from the source; inf at the source, -inf where
+        no path leads.
     predecessors : ndarray of int32, shape (V,) or (V, k)
-        The vertex before on such a path; a source is its own, -1 where none leads.
+        The vertex before v on a widest path; v itself at a source, -1 where no path
+        leads.
     """
 
     widths: Array = answer()
@@ -89,15 +90,15 @@ def sswp(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Paths go along ``u -> v``; both ways where the graph is undirected.
+        Paths follow ``u -> v``, in both directions if the graph is undirected.
     sources : int or str, or array_like of them, shape (k,)
-        Where paths begin, as ids or as names that are text: see
-        `Graph.vertex_names`. Of several vertices, each has a column of the result.
+        Ids of the vertices at which paths begin, or their names if these are text: see
+        `Graph.vertex_names`. Each of several sources has a column of the result.
     weights : array_like of shape (E,), optional
-        How wide each edge is, in the order in which the edges were given; -inf closes
+        The width of each edge, in the order in which the edges were given; -inf closes
         an edge. Default: the weights of the graph, or one.
     together : bool, optional
-        Paths begin at whichever source is best: one column for all.
+        Whether the result has one column, with the widest paths from any source.
     dtype : dtype, optional
         float32 or float64, of weights and widths.
     **options
@@ -111,16 +112,15 @@ def sswp(
     Raises
     ------
     GraphInputError
-        If a source is no vertex, or the weights do not fit the graph, or one of them
-        is nan; it names the edge.
+        If a source is no vertex, the weights do not fit the graph, or a weight is nan
+        (the message names the edge).
 
     Notes
     -----
-    Widths and predecessors are the same, bit for bit, on every target and with all
-    options: of several sources that are as wide, the smallest is taken. With
-    ``asynchronous=True`` or ``near_far=fg.NearFar("width")`` there are fewer
-    supersteps, or fewer edges are read, the widths are the same, and another
-    predecessor that is as wide may be found.
+    Widths and predecessors are the same, bit for bit, on every target: of several
+    equally wide predecessors, the smallest id is taken. ``asynchronous=True`` takes
+    fewer supersteps, and ``near_far=fg.NearFar("width")`` reads fewer edges; the widths
+    are the same, and another, equally wide predecessor may be found.
 
     Examples
     --------
@@ -165,21 +165,22 @@ def verify_sswp(
 
     * Sources are infinitely wide.
     * No edge makes a path wider.
-    * The width of a vertex is that of its predecessor, or of an edge from it, whichever
-      is less; a source is its own, and a vertex that was not reached has none.
-    * Going from predecessor to predecessor ends at a source.
+    * The width of a vertex is the lesser of that of its predecessor and that of an edge
+      from there. The predecessor of a source is itself, and a vertex that was not
+      reached has none.
+    * Each chain of predecessors ends at a source.
 
     Parameters
     ----------
     graph, sources, weights, together
-        As given to `sswp`.
+        As passed to `sswp`.
     widths, predecessors : array_like of shape (V,) or (V, k)
-        Its answer.
+        The answer of `sswp`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)

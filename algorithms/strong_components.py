@@ -1,39 +1,42 @@
 """Strong components: which vertices reach each other along the directions of edges.
 
-Every vertex gets the smallest vertex of its component as its label. What is left, the
-vertices without a label, is in groups: no component has vertices of two, so edges
-between them do not count. It is taken apart in three ways, each a foldmap or two::
+Every vertex gets the smallest vertex of its component as its label. Vertices without a
+label, called *left*, are divided into groups. All vertices of a component are in one
+group, so edges between groups do not count. Three steps, each of one or two foldmaps,
+label vertices and divide groups::
 
-    trim      a vertex that no other one of its group points to, or that points to no
-              other one of it, is a component of its own. Each counts how many do, and
-              counts down as those around it get labels: along out-edges until nothing
-              changes, then along in-edges. Neither makes work for the other
-    pivot     the largest component, most likely: what one vertex reaches, and of that
-              what reaches the vertex, both left
-    colour    all vertices are put in some order; colour(v) = first of v and of what
-              reaches v inside of its group. The vertex that is its own colour is of a
-              component with those of that colour that reach it; the others of the
-              colour are a group
+    trim      A vertex without in-edges from other vertices of its group, or without
+              out-edges to them, is a component. Each vertex counts these neighbors,
+              and subtracts those that get labels: along out-edges until nothing
+              changes, then along in-edges. The second pass makes no work for the first
+    pivot     The vertices that one vertex reaches and that reach it are, most likely,
+              the largest component
+    colour    In some order of all vertices, colour(v) is the first vertex that reaches
+              v within its group, v included. A vertex that is its own colour is the
+              root of a component: the vertices of its colour that reach it. The other
+              vertices of the colour are a group
 
-Colours find a component of each group at once. The order is another one each time, as
-if drawn: a colour is any of those that reach a vertex, equally likely, and of the pairs
-of them (not of one component) at most half lie the one behind the other. So of those
-that reach a vertex, other than from its component, half are gone with each round, in
-the mean: the rounds are as many as the logarithm of V and a few, whatever the graph.
-A chain of rings would take a round for each if colours were numbers.
+A round of colours finds a component of each group. Each round has another pseudorandom
+order, so every vertex that reaches v is its colour with equal probability. Of the
+ordered pairs of these vertices from different components, the first one reaches the
+second in at most half. So, in the mean, at most half of the vertices outside the
+component of v that reach v stay in its group, and the number of rounds is about the
+logarithm of V on any graph. If colours were ordered by id, a chain of rings could take
+a round for each ring.
 
-On an undirected graph the weak components are strong, and each round takes away all.
-Components that colours have found are named at last, by spreading their numbers as if
-these were colours, and the groups components.
+On an undirected graph, the first round of colours labels all vertices that are left.
+At the end, components found by colours get their smallest vertex as label: ids are
+spread as colours are, with components as the groups.
 
-On a CPU, a depth-first search on one thread takes the place of colours; with less than
-eight threads it takes the place of everything (`Graph.strong_components`). Options for
-supersteps, ranks, and graphs that change, leave it out.
+On a CPU, a depth-first search on one thread replaces colours; with less than eight
+threads it replaces all steps (`Graph.strong_components`). It is not used with options
+for supersteps, on ranks, or on changing graphs.
 
-A superstep costs the edges of what has changed. There are as many as the longest of the
-shortest paths that are followed, and as a chain has vertices; on the CPU they run in a
-compiled loop. Colours first go on at once to vertices whose turn is still to come
-(``asynchronous=True``): most are settled in a few passes over the edges that are left.
+A superstep costs the edges of the vertices that changed. A step takes as many
+supersteps as the longest shortest path, or the longest chain to trim, has edges; on the
+CPU, supersteps run in a compiled loop. The first passes of colours read values of the
+same superstep (``asynchronous=True``), so that most vertices are settled after a few
+passes over the edges that are left.
 
 L. K. Fleischer, B. Hendrickson, A. Pınar, "On Identifying Strongly Connected Components
 in Parallel", IPDPS Workshops, 2000 (pivot); S. Orzan, "On Distributed Verification and
@@ -41,7 +44,7 @@ Verified Distribution", PhD thesis, Amsterdam, 2004 (colours); G. M. Slota,
 S. Rajamanickam, K. Madduri, "BFS and Coloring-based Parallel Algorithms for Strongly
 Connected Components and Related Problems", IPDPS, 2014 (one behind the other);
 G. E. Blelloch, Y. Gu, J. Shun, Y. Sun, "Parallelism in Randomized Incremental
-Algorithms", Journal of the ACM 67, 2020 (section 6: why an order at random is enough).
+Algorithms", Journal of the ACM 67, 2020 (section 6: why a random order is enough).
 """
 
 from __future__ import annotations
@@ -70,30 +73,30 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: The label of a vertex that is left.
+#: The label of a vertex that is left: that has no label yet.
 LEFT = -1
-#: The group of a vertex that has got its label by trimming, or from the pivot. Colours
-#: leave -1 - label, and vertices that are left have groups of 0 and above.
+#: The group of a vertex that was labelled by trimming or by the pivot. The group of a
+#: vertex labelled by colours is -1 - label, and that of a vertex left is 0 or more.
 GONE = -(2**31)
-#: Supersteps in which colours go on at once to vertices whose turn is still to come:
-#: most are settled then. A long path is left to supersteps of few vertices.
+#: Asynchronous passes in which colours spread first. They settle most vertices;
+#: ordinary supersteps, which touch few vertices, follow the long paths.
 SWEEPS = 8
-#: With so many threads of a CPU, trimming and the pivot together are faster than one
-#: thread that searches depth-first.
+#: From this number of CPU threads on, trimming and the pivot are faster than one thread
+#: that searches depth-first.
 MANY_THREADS = 8
-#: Orders of the vertices are functions of it, and of the round.
+#: Seed of the orders of the vertices, together with the number of the round.
 SEED = 2020
 
 
 def place(v: Any, half: Any, mask: Any, factor: Any) -> Any:
-    """Return where vertex `v` is in an order: one to one on 0..mask."""
+    """Return the place of vertex `v` in an order: a bijection of 0..mask."""
     x = ((v ^ (v >> half)) * factor) & mask
     x = ((x ^ (x >> half)) * factor) & mask
     return x ^ (x >> half)
 
 
 def at_place(x: Any, half: Any, mask: Any, inverse: Any) -> Any:
-    """Return the vertex there: each step of `place` undone, the last one first."""
+    """Return the vertex at place `x`: undo the steps of `place` in reverse order."""
     v = ((x ^ (x >> half)) * inverse) & mask
     v = ((v ^ (v >> half)) * inverse) & mask
     return v ^ (v >> half)
@@ -101,7 +104,7 @@ def at_place(x: Any, half: Any, mask: Any, inverse: Any) -> Any:
 
 @fg.vertex
 def stay(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices without a label; others leave their groups."""
+    """Return whether v is left; take it out of its group if not."""
     if d.label[v] >= 0:
         d.group[v] = d.gone
     return d.label[v] < 0
@@ -109,7 +112,7 @@ def stay(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def is_left(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices without a label."""
+    """Return whether v is left."""
     return d.label[v] < 0
 
 
@@ -118,13 +121,13 @@ def is_left(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="loops", combine="sum")
 def loops_at(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count edges that lead nowhere."""
+    """Count the self-loops at v."""
     return 1 if u == v else 0
 
 
 @fg.vertex
 def be_alone(f, v, d):  # type: ignore[no-untyped-def]
-    """Be a component without edges from others, or without any to others."""
+    """Label v as a component if no other vertex points to v, or v to no other."""
     d.behind[v] = d.in_degree[v] - d.loops[v]
     d.ahead[v] = d.out_degree[v] - d.loops[v]
     d.label_next[v] = v
@@ -133,19 +136,19 @@ def be_alone(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="before", combine="sum")
 def others_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count vertices of the group that point here."""
+    """Count the edges from other vertices of the group."""
     return 1 if u != v and d.group[u] == d.group[v] else 0
 
 
 @fg.gather(into="after", combine="sum", along="out")
 def others_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count vertices of the group that are pointed to from here."""
+    """Count the edges to other vertices of the group."""
     return 1 if u != v and d.group[u] == d.group[v] else 0
 
 
 @fg.vertex
 def be_alone_in_group(f, v, d):  # type: ignore[no-untyped-def]
-    """Be a component without edges from the group, or without any to it."""
+    """Label v as a component if it has no edges from its group, or none to it."""
     d.behind[v] = d.before[v]
     d.ahead[v] = d.after[v]
     d.label_next[v] = v
@@ -154,13 +157,13 @@ def be_alone_in_group(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="lost", combine="sum", sources="active")
 def labelled_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count the active in-neighbors, which have just got a label."""
+    """Count the edges from vertices of the group that have just got a label."""
     return 1 if d.group[u] == d.group[v] else 0
 
 
 @fg.vertex
 def lose_behind(f, v, d):  # type: ignore[no-untyped-def]
-    """Be a component if no other vertex of the group points here."""
+    """Label v as a component if no edge from a vertex left in the group remains."""
     d.behind[v] = d.behind[v] - d.lost[v]
     d.label_next[v] = v
     return d.behind[v] == 0
@@ -168,13 +171,13 @@ def lose_behind(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="lost", combine="sum", along="out", sources="active")
 def labelled_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count those that are pointed to and have just got a label."""
+    """Count the edges to vertices of the group that have just got a label."""
     return 1 if d.group[u] == d.group[v] else 0
 
 
 @fg.vertex
 def lose_ahead(f, v, d):  # type: ignore[no-untyped-def]
-    """Be a component if no other vertex of the group is pointed to from here."""
+    """Label v as a component if no edge to a vertex left in the group remains."""
     d.ahead[v] = d.ahead[v] - d.lost[v]
     d.label_next[v] = v
     return d.ahead[v] == 0
@@ -185,20 +188,20 @@ def lose_ahead(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="heaviest", combine="max")
 def most_ways(f, v, d):  # type: ignore[no-untyped-def]
-    """Find through how many pairs of edges paths may go at a vertex left."""
+    """Find the largest product of in-degree and out-degree of the vertices left."""
     return d.in_degree[v] * d.out_degree[v] if d.label[v] < 0 else -1
 
 
 @fg.reduce(into="first", combine="min")
 def first_of_most(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the first such vertex, likely to be of the largest component."""
+    """Find the first vertex of that product, likely of the largest component."""
     is_one = d.label[v] < 0 and d.in_degree[v] * d.out_degree[v] == d.heaviest[f]
     return v if is_one else d.vertex_count
 
 
 @fg.vertex
 def begin_pivot(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin at the pivot."""
+    """Mark the pivot as reached, and label it by itself."""
     d.reached_next[v] = v == d.pivot
     d.label_next[v] = v if v == d.pivot else d.label[v]
     return True
@@ -206,45 +209,45 @@ def begin_pivot(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def not_reached(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices left that the pivot is not known to reach."""
+    """Return whether v is left and not marked as reached from the pivot."""
     return d.label[v] < 0 and not d.reached[v]
 
 
 @fg.gather(into="comes", combine="any", sources="active")
 def reached_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for a vertex that the pivot reaches and that points here."""
+    """Return whether the pivot reaches the source."""
     return d.reached[u]
 
 
 @fg.vertex
 def go_forward(f, v, d):  # type: ignore[no-untyped-def]
-    """Be reached as well."""
+    """Mark v as reached if the pivot reaches an in-neighbor."""
     d.reached_next[v] = True
     return d.comes[v]
 
 
 @fg.vertex
 def may_join(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices left that the pivot reaches."""
+    """Return whether v is left and reached from the pivot."""
     return d.label[v] < 0 and d.reached[v]
 
 
 @fg.gather(into="returns", combine="any", along="out", sources="active")
 def joined_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for a vertex of the pivot's component that is pointed to from here."""
+    """Return whether the out-neighbor is in the component of the pivot."""
     return d.label[u] == d.pivot
 
 
 @fg.vertex
 def join_pivot(f, v, d):  # type: ignore[no-untyped-def]
-    """Be of it as well."""
+    """Join the component of the pivot if an out-neighbor is in it."""
     d.label_next[v] = d.pivot
     return d.returns[v]
 
 
 @fg.vertex
 def leave_pivot(f, v, d):  # type: ignore[no-untyped-def]
-    """Join the group that the pivot reaches, or the group that it does not reach."""
+    """Store the group: 1 for vertices that the pivot reaches, 0 for others left."""
     gone = d.label[v] >= 0
     d.group[v] = d.gone if gone else 1 if d.reached[v] else 0
     return d.label[v] < 0
@@ -255,77 +258,77 @@ def leave_pivot(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def begin_colour(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with one's own place in the order."""
+    """Set the colour of v to the place of v in the order."""
     d.colour_next[v] = place(v, d.half, d.mask, d.factor)
     return True
 
 
 @fg.vertex
 def takes_part(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices of groups among which colours are spread."""
+    """Return whether colours are spread in the group of v."""
     return d.group[v] >= d.least_group
 
 
 @fg.gather(into="low", combine="min")
 def colours_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find the first colour of those of the group that point here."""
+    """Find the first colour of in-neighbors in the group."""
     return d.colour[u] if d.group[u] == d.group[v] else fg.nothing
 
 
 @fg.gather(into="low", combine="min", sources="active")
 def new_colours_behind(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find the first that has just come."""
+    """Find the first colour of in-neighbors in the group that just changed."""
     return d.colour[u] if d.group[u] == d.group[v] else fg.nothing
 
 
 @fg.vertex
 def take_colour(f, v, d):  # type: ignore[no-untyped-def]
-    """Take it if it comes before one's own."""
+    """Take the colour found if it is before that of v."""
     d.colour_next[v] = min(d.colour[v], d.low[v])
     return d.low[v] < d.colour[v]
 
 
 @fg.vertex
 def be_root(f, v, d):  # type: ignore[no-untyped-def]
-    """Be the root of a component if no vertex reaches here that comes before."""
+    """Label v as the root of a component if no earlier vertex reaches it."""
     d.label_next[v] = v
     return d.colour[v] == place(v, d.half, d.mask, d.factor)
 
 
 @fg.gather(into="same", combine="any", along="out", sources="active")
 def own_colour_ahead(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for a vertex of the component that one's colour names, pointed to."""
+    """Return whether the out-neighbor is in the component of the root of v's colour."""
     return d.label[u] == at_place(d.colour[v], d.half, d.mask, d.inverse)
 
 
 @fg.vertex
 def join_root(f, v, d):  # type: ignore[no-untyped-def]
-    """Be of it as well."""
+    """Join the component of the root if an out-neighbor is in it."""
     d.label_next[v] = at_place(d.colour[v], d.half, d.mask, d.inverse)
     return d.same[v]
 
 
 @fg.vertex
 def leave_root(f, v, d):  # type: ignore[no-untyped-def]
-    """Be in a group with the others of the colour, or with the component."""
+    """Store the group: that of the component, or of the colour for vertices left."""
     root = at_place(d.colour[v], d.half, d.mask, d.inverse)
     d.group[v] = -1 - d.label[v] if d.label[v] >= 0 else root
     return d.label[v] < 0
 
 
-# -- behind all
+# -- labels by smallest vertices
 
 
 @fg.vertex
 def begin_name(f, v, d):  # type: ignore[no-untyped-def]
-    """Begin with one's own number, if colours have found the component."""
+    """Set the colour to the id of v; return whether colours found its component."""
     d.colour_next[v] = v
     return d.gone < d.group[v]
 
 
 @fg.vertex
 def take_name(f, v, d):  # type: ignore[no-untyped-def]
-    """Be called by the smallest that has come."""
+    """Set the label to the colour: the smallest id of the component."""
     d.label_next[v] = d.colour[v]
     return True
 
@@ -338,14 +341,14 @@ def smallest_of_pivot(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def rename(f, v, d):  # type: ignore[no-untyped-def]
-    """Name that component by it, not by its pivot."""
+    """Replace the pivot as the label of its component by the smallest vertex."""
     d.label_next[v] = d.smallest[f] if d.label[v] == d.pivot else d.label[v]
     return True
 
 
 @fg.reduce(into="roots", combine="sum")
 def count_roots(f, v, d):  # type: ignore[no-untyped-def]
-    """Count the components by the vertices that name them."""
+    """Count the vertices that are their own label: one for each component."""
     return 1 if d.label[v] == v else 0
 
 
@@ -377,9 +380,9 @@ class StrongComponentsResult(Result):
     labels : ndarray of int32, shape (V,)
         The smallest vertex of the component; -1 of a dead vertex.
     count : int
-        How many components there are.
+        Number of components.
     rounds : int
-        How often colours were spread.
+        Number of rounds of colours.
     """
 
     labels: npt.NDArray[np.int32] = answer()
@@ -396,19 +399,19 @@ def strongly_connected_components(
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        Self-loops, multi-edges and isolated vertices are welcome.
+        It may have self-loops, parallel edges and isolated vertices.
     **options
         ``target``, ``deterministic``, ... as for calling a foldmap.
 
     Returns
     -------
     StrongComponentsResult
-        Labels, their number, and the record of all runs as one.
+        Labels, the number of components, and the record of all runs as one.
 
     Notes
     -----
-    Labels are the same on every target and with all options; no atomics where gathers
-    are pulled. Memory: 30 bytes a vertex, and the edges both ways.
+    Labels are the same on every target and with all options. In pull direction there
+    are no atomics. Memory: 30 bytes a vertex, and the edges in both directions.
 
     Examples
     --------
@@ -428,7 +431,7 @@ def strongly_connected_components(
         if labels is not None:
             own = np.arange(labels.size, dtype=labels.dtype)
             return search.result(labels, np.count_nonzero(labels == own), 0)
-    most = range(graph.vertex_count + 1)  # each finds a component at least
+    most = range(graph.vertex_count + 1)  # each round finds at least one component
     for rounds in fg.rounds(most, search.state, search.runs):
         if not rounds:
             search.trim(find_alone)
@@ -449,18 +452,18 @@ def strongly_connected_components(
 
 
 class _Search:
-    """Labels so far, and runs that find more.
+    """The State of the labels, and the steps that label further vertices.
 
     Parameters
     ----------
     graph : Graph
     options : dict
-        Of the runs.
+        Options of all runs.
 
     Attributes
     ----------
     left : ActiveSet or None
-        Vertices without a label, and perhaps some that have got one; None: all.
+        All vertices that are left, and perhaps some with labels; None: all vertices.
     """
 
     def __init__(self, graph: fg.Graph, options: dict[str, Any]) -> None:
@@ -468,7 +471,7 @@ class _Search:
         self.where = {"target": options.get("target", "auto")}
         self.runs: list[fg.Run] = []
         self.left: Any = None
-        # Places in an order are all numbers of so many bits.
+        # The places in an order are all numbers of this many bits.
         bits = max(graph.vertex_count - 1, 1).bit_length()
         self.state = fg.State(
             graph,
@@ -488,7 +491,7 @@ class _Search:
         )
 
     def result(self, labels: Any, count: Any, rounds: int) -> StrongComponentsResult:
-        """Return the answer, and the record of all runs as one."""
+        """Return the result, with the record of all runs as one."""
         return StrongComponentsResult(
             run=joined(self.runs),
             residuals=np.empty(0),
@@ -499,31 +502,31 @@ class _Search:
         )
 
     def goes_deep(self) -> bool:
-        """Whether a CPU thread may search: the call has no options of runs."""
+        """Return whether a CPU thread may search: on the CPU, without run options."""
         graph = self.graph
         if graph.ranks is not None or graph.changing is not None:
             return False
         if not set(self.options) <= {"target"}:
             return False
         if not self.runs:
-            self.settle(trim_behind, [])  # nothing is due: for its target
+            self.settle(trim_behind, [])  # a run of no vertices, to learn its target
         return self.runs[0].target == "cpu"
 
     def settle(self, step: Any, active: Any, **options: Any) -> fg.Run:
-        """Repeat a foldmap until nothing changes."""
-        # Never reached: all supersteps but one change a vertex.
+        """Iterate a foldmap until no vertex is due."""
+        # Never reached: each superstep but the last changes a vertex.
         options = {"max_supersteps": self.graph.vertex_count + 2, **options}
         run = fg.iterate(step, self.state, active=active, **options, **self.options)
         self.runs.append(run)
         return run
 
     def trim(self, find: Any) -> None:
-        """Take away vertices that no cycle inside of a group goes through.
+        """Label each vertex that loses all in-edges or all out-edges within its group.
 
-        The function `find` finds the first of them, and counts neighbors of the others.
-
-        A vertex that goes because nothing left points to it is pointed to by nothing
-        left: so neither of the two searches has work for the other one.
+        The foldmap `find` labels the first such vertices, and counts the neighbors of
+        the others. A vertex that is labelled for lack of in-edges has no in-neighbor
+        left whose count could fall, and likewise for out-edges, so neither of the two
+        runs makes work for the other.
         """
         alone = find(self.state, **self.where)
         if len(alone):
@@ -532,14 +535,14 @@ class _Search:
         self.left = find_left(self.state, active_in=self.left, **self.where)
 
     def find_left(self) -> fg.ActiveSet:
-        """Return the vertices without a label, also where a run is gone on with."""
+        """Return the vertices that are left, also after a resumed checkpoint."""
         if self.left is None:
             self.left = fg.ActiveSet(self.graph, self.state["label"] < 0)
         found: fg.ActiveSet = self.left
         return found
 
     def take_pivot(self) -> None:
-        """Label the component of a vertex, likely the largest, and make two groups."""
+        """Label the component of the pivot; divide the vertices left in two groups."""
         find_pivot(self.state, **self.where)
         self.state["pivot"] = pivot = int(self.state["first"][0])
         set_pivot(self.state, **self.where)
@@ -548,7 +551,7 @@ class _Search:
         self.left = end_pivot(self.state, active_in=self.left, **self.where)
 
     def take_colours(self, number: int) -> None:
-        """Label a component of each group, and make a group of those of a colour."""
+        """Label one component of each colour; the rest of the colour is a group."""
         places = int(self.state["mask"]) + 1
         factor = 1 | int(np.random.default_rng([SEED, number]).integers(places))
         self.state["factor"] = factor
@@ -559,7 +562,7 @@ class _Search:
         self.left = end_colours(self.state, active_in=self.left, **self.where)
 
     def spread(self, active: fg.ActiveSet) -> None:
-        """Spread colours inside of groups."""
+        """Spread colours within groups, beginning at the active vertices."""
         if not {"deterministic", "direction"} & set(self.options):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", fg.ConvergenceWarning)
@@ -571,11 +574,11 @@ class _Search:
                     max_supersteps=SWEEPS,
                 )
             active = run.active_sets[-1]  # type: ignore[index]
-            run.active_sets = None  # they have a bit for each vertex
+            run.active_sets = None  # not needed further; each has a bit per vertex
         self.settle(spread, active)
 
     def name(self, rounds: int) -> None:
-        """Name components by their smallest vertices, and count them."""
+        """Label components by their smallest vertices, and count components."""
         if rounds > 1:
             self.state["least_group"] = GONE + 1
             named = find_named(self.state, **self.where)
@@ -592,21 +595,21 @@ def verify_strongly_connected_components(
     """Check the answer of a run.
 
     * Every label is the smallest vertex that has it.
-    * The vertex of a label reaches all that have it, and they reach it, by edges
-      between vertices of that label.
+    * The vertex that is a label reaches all vertices of that label, and they reach it,
+      by edges between vertices of that label.
     * Edges between different labels close no cycle.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `strongly_connected_components`.
+        As passed to `strongly_connected_components`.
     labels : array_like of int, shape (V,)
-        Its answer.
+        The answer of `strongly_connected_components`.
 
     Raises
     ------
     AssertionError
-        With the vertex at which a property fails first.
+        If a property fails, with the first such vertex.
     """
     graph = fg.as_graph(graph)
     found = fg.given_array(labels, where="labels").on_host()

@@ -1,17 +1,16 @@
-"""Triangles: their total number, and the number that each vertex is part of.
+"""Triangles: their total number, and the number of triangles at each vertex.
 
 For every three vertices u, v, w that are joined by three edges::
 
     triangles(u) += 1,  triangles(v) += 1,  triangles(w) += 1
 
-It is one superstep. Edges are turned from lower to higher (degree, id), so that each
-triangle is found once, and rows are at most sqrt(2 E) long. Work: for each edge, the
-part of a row that is behind it, O(E ** 1.5) at worst; on graphs with few hubs, little
-more than E. Memory: 8 bytes a vertex, and the oriented graph, about 20 bytes an edge,
-which the graph keeps.
+It is one superstep on the oriented graph, whose edges lead from lower to higher
+(degree, id), so that each triangle is found once, and a row has O(sqrt(E)) edges. Work:
+for each edge, the rest of a row after it, O(E ** 1.5) at worst; on graphs with few
+hubs, little more than E. Memory: 8 bytes a vertex, and about 20 bytes an edge for the
+oriented graph, which the graph keeps.
 
-Counts are integers and exact, so that they do not depend on the order in which atomic
-operations add them.
+Counts are exact integers, so they do not depend on the order of atomic additions.
 
 M. Latapy, "Main-memory Triangle Computations for Very Large (Sparse (Power-Law))
 Graphs", Theoretical Computer Science 407, 2008. T. Schank, D. Wagner, "Finding,
@@ -43,13 +42,14 @@ def count_corners(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="corners", combine="sum")
 def add_corners(f, v, d):  # type: ignore[no-untyped-def]
-    """Count all corners: three of each triangle."""
+    """Sum the counts of all vertices: three for each triangle."""
     return d.triangles[v]
 
 
 step, total = fg.trianglemap(count_corners), fg.foldmap(add_corners)
-#: An update may take longer than a new call from one change for 16 edges on (R-MAT of
-#: 2^16 vertices and 0.9M edges, 2 cores, 2026-11-29; half as long at this one).
+#: An update runs for at most one change per this many edges. With one per 16 edges, it
+#: took as long as a new call, and with one per 32, half as long (R-MAT of 2^16 vertices
+#: and 0.9M edges, 2 cores, 2026-11-29).
 SHARE = 32
 
 
@@ -60,16 +60,16 @@ class TriangleCountResult(Result):
     Attributes
     ----------
     triangles : ndarray of int64, shape (V,)
-        How many triangles each vertex is a corner of.
+        The number of triangles at each vertex.
     total : int
-        How many there are.
+        The number of all triangles.
     """
 
     triangles: npt.NDArray[np.int64] = answer()
     total: int
 
     def _resume(self, following: Following) -> Update | str:
-        """Count the triangles of the edges that have come, and of those that went."""
+        """Add the triangles of inserted edges, and subtract those of deleted ones."""
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
             return changes
@@ -97,7 +97,7 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     Returns
     -------
     TriangleCountResult
-        Counts of each vertex and of all, and the record of the run.
+        The count of each vertex, the total, and the record of the run.
 
     Raises
     ------
@@ -106,8 +106,8 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
 
     Notes
     -----
-    On a graph that changes, ``update()`` counts the triangles of the edges that have
-    come in the present rows, and of those that went in the rows of before.
+    On a changing graph, ``update()`` adds the triangles of inserted edges in the
+    present rows, and subtracts those of deleted edges in the rows before.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     ([1, 2, 2, 1], 2)
     """
     graph = fg.as_graph(graph, directed=False)
-    graph.orient(options.get("target", "auto"))  # raises if the graph is unfit
+    graph.orient(options.get("target", "auto"))  # raises if edges are parallel
     state = fg.State(graph, triangles=fg.vertex_property(0))
     run = fg.iterate(step, state, **options)
     total(state, target=options.get("target", "auto"))
@@ -136,19 +136,19 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
 def verify_triangle_count(graph: fg.GraphLike, triangles: npt.ArrayLike) -> None:
     """Check counts against a list of all triangles, made in NumPy.
 
-    * A vertex has as many as the list has with it.
+    * The count of a vertex is the number of triangles in the list that have it.
 
     Parameters
     ----------
     graph : Graph, or any input of `featgraph.as_graph`
-        As given to `triangle_count`.
+        As passed to `triangle_count`.
     triangles : array_like of int, shape (V,)
-        Its answer.
+        The answer of `triangle_count`.
 
     Raises
     ------
     AssertionError
-        With the first vertex whose count is another one.
+        With the first vertex whose count differs.
     """
     graph = fg.as_graph(graph, directed=False)
     given = fg.given_array(triangles, where="triangles").on_host()

@@ -1,4 +1,4 @@
-"""Graphs of points that are described in several ways: views, modalities, manifolds."""
+"""Graphs of points with several descriptions: views, modalities, or manifolds."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ def graph_of_views(
     """Join the nearest-neighbor graphs of several views of the same points.
 
     In each view a point's nearest neighbors have the weight
-    ``1 / (1 + (distance / scale)^2)``, where `scale` is the mean distance to the last
-    one of them: unlike a Gaussian's, these weights and their inverses stay within a few
-    orders of magnitude. There is an edge wherever one of the views has one.
+    ``1 / (1 + (distance / scale)^2)``, where `scale` is the mean distance of a point to
+    its farthest such neighbor. Unlike those of a Gaussian, these weights and their
+    inverses stay within a few orders of magnitude. The graph has every edge that one of
+    the views has.
 
     Parameters
     ----------
     views : sequence of array_like or sparse matrix of shape (V, F_m)
         M descriptions of the same V points, each of any width.
     n_neighbors : int, optional
-        Neighbors of a point in each view; it is not its own.
+        Number of neighbors of a point in each view; a point is no neighbor of itself.
     directed : bool, optional
-        An edge from each neighbor to the point that names it, or, by default, an
-        undirected one where either end names the other.
+        Whether an edge leads to each point from each of its nearest neighbors. Default:
+        an undirected edge joins two points if either is a nearest neighbor of the
+        other.
 
     Returns
     -------
     graph : Graph
         Of V vertices, without weights.
     weights : ndarray of float64, shape (E, M)
-        That of each given edge in each view; zero where that view does not have it.
+        The weight of each given edge in each view; zero where the view lacks the edge.
 
     Raises
     ------
@@ -62,7 +64,7 @@ def graph_of_views(
     from scipy.sparse import triu
     from sklearn.neighbors import NearestNeighbors
 
-    # Sparse matrices are left to scikit-learn, which takes no array of them.
+    # scikit-learn takes sparse matrices as they are; they must not become arrays.
     points_of: list[Any] = [
         view
         if hasattr(view, "tocsr")

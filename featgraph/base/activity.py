@@ -1,8 +1,8 @@
 """The current activity of this process: computing, compiling, loading or writing.
 
-Ranks started by a launcher report it (0056), since only a rank that computes counts as
-stalled when it keeps others waiting. The cost to a run is not measurable: the run
-stores a few references, and the reporting thread makes text of them.
+Ranks started by a launcher report it (design note 0056), since only a rank that
+computes counts as stalled when it keeps others waiting. Reporting costs a run nothing
+measurable: the run stores a few references, and the reporting thread formats them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ __all__ = ["ACTIVITY", "PLACE_BYTES", "Activity", "doing", "loading", "place_in"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: Header of a page that outlives the process: superstep, and bytes of the phase's name,
-#: which follow it.
+#: Header of `Activity.page`: superstep, and length in bytes of the phase's name, which
+#: follows the header. The launcher reads the page after the process has died.
 _PLACE = struct.Struct("<qH")
+#: Size of the page in bytes; a longer name is cut off.
 PLACE_BYTES = 512
 
 
@@ -60,7 +61,7 @@ class Activity:
         """Copy superstep and phase to the page."""
         superstep, text = self.superstep, self.phase.encode()
         text = text[: PLACE_BYTES - _PLACE.size]
-        # Readers may come at any time: the length is zero while the text changes.
+        # The launcher may read at any time: the length is zero while the text changes.
         self.page[: _PLACE.size] = _PLACE.pack(superstep, 0)
         self.page[_PLACE.size : _PLACE.size + len(text)] = text
         self.page[: _PLACE.size] = _PLACE.pack(superstep, len(text))

@@ -26,7 +26,8 @@ else:
 
         def decorate(cls):
             own = vars(cls)
-            if any(map(_is_frozen, cls.__mro__[1:])):  # at run time, as its base is
+            # A base of the standard library is frozen at run time: so is its subclass.
+            if any(map(_is_frozen, cls.__mro__[1:])):
                 return dataclasses.dataclass(
                     eq=eq, frozen=frozen, repr=repr, slots=slots
                 )(cls)

@@ -176,7 +176,7 @@ class CacheWarning(UserWarning):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written, or is damaged; the run continues without."""
+    """A checkpoint could not be written, or is damaged; the run continues anyway."""
 
 
 class CompilationWarning(UserWarning):
@@ -184,7 +184,7 @@ class CompilationWarning(UserWarning):
 
 
 class DistributedWarning(UserWarning):
-    """An operation of one rank by itself in a run on several ranks."""
+    """An operation that one rank performs alone, in a run on several ranks."""
 
 
 class StaleSourcesWarning(UserWarning):

@@ -74,6 +74,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOSED
 #: Nonblocking: a FIFO is opened at once, and refused.
 _OLD = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _CLOSED
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+#: Bytes that `digest_of` reads at a time.
 _CHUNK = 1 << 22
 
 

@@ -299,7 +299,7 @@ class _Thresholds:
         self._before = self._raised = (0, 0, 0)
 
     def raise_last(self) -> None:
-        """Make full collections rare until `restore` was called as often as this."""
+        """Make full collections rare; each call needs a later call of `restore`."""
         with self._lock:
             self._users += 1
             if self._users == 1:

@@ -1,4 +1,7 @@
-"""Padding of a property's rows on the GPU to whole vector loads of a lane."""
+"""Strides of property rows on the GPU, padded so that a lane can load whole vectors.
+
+Vector loads of 4 elements need rows that begin at multiples of 4 elements.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ import numpy as np
 
 __all__ = ["MULTIPLES", "row_stride", "stored_shape"]
 
-#: Rows of three or more features are padded to the first multiple in this list that
-#: makes them at most 1.6 times as long. Benches set others, before any preparation.
+#: A row of three or more features is padded to a multiple of the first of these numbers
+#: that makes it at most 1.6 times as long. Benchmarks set other numbers, before any
+#: graph or State is on the GPU.
 MULTIPLES = (4,)
 #: Element sizes in bytes for which kernels use vector loads.
 _LOADED = frozenset({4, 8})

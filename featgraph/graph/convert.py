@@ -34,7 +34,7 @@ __all__ = [
 
 
 def from_networkx(source: Any, weight: str | None) -> EdgeList:
-    """Read the edges of any networkx graph in its order; `Graph.from_networkx`."""
+    """Read the edges of any networkx graph in its order; see `Graph.from_networkx`."""
     if not (hasattr(source, "is_directed") and hasattr(source, "is_multigraph")):
         raise GraphInputError(
             "not a networkx graph",
@@ -75,9 +75,8 @@ def from_networkx(source: Any, weight: str | None) -> EdgeList:
 
 def _are_own_numbers(nodes: list[Hashable]) -> bool:
     """Whether the names are 0..V-1 in any order, so that a name is a vertex."""
-    return all(
-        type(name) is int and 0 <= name < len(nodes) for name in nodes
-    )  # V distinct names in this range are all numbers
+    # Names are distinct: V of them in the range [0, V) are all its numbers.
+    return all(type(name) is int and 0 <= name < len(nodes) for name in nodes)
 
 
 def _attribute_weights(
@@ -100,7 +99,7 @@ def _attribute_weights(
 
 
 def from_scipy(matrix: Any, directed: bool) -> EdgeList:
-    """Read entry [i, j] as the edge i -> j; `Graph.from_scipy`."""
+    """Read entry [i, j] as the edge i -> j; see `Graph.from_scipy`."""
     _require_sparse(matrix)
     if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise GraphInputError(
@@ -132,7 +131,7 @@ def from_scipy(matrix: Any, directed: bool) -> EdgeList:
 
 
 def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
-    """Read entry [i, j] as the edge of i and M + j; `Graph.from_biadjacency`."""
+    """Read entry [i, j] as the edge of i and M + j; see `Graph.from_biadjacency`."""
     _require_sparse(matrix)
     sides = tuple(int(count) for count in matrix.shape)
     if len(sides) != 2 or not all(sides):
@@ -214,7 +213,7 @@ def _checked_pointer(matrix: Any) -> NDArray[np.int64]:
     Raises
     ------
     GraphInputError
-        If it does not begin at 0, descends, or exceeds the number of entries.
+        If the pointer does not begin at 0, descends, or exceeds the stored entries.
     """
     pointer = np.asarray(matrix.indptr).astype(np.int64)
     stored = min(len(matrix.indices), len(matrix.data))
@@ -288,7 +287,7 @@ def from_frame(
     names: bool,
     **options: Any,
 ) -> EdgeList:
-    """Read two or three columns of a data frame; `Graph.from_pandas`."""
+    """Read two or three columns of a data frame; see `Graph.from_pandas`."""
     names = require_flag("names", names)
     sources, targets = _column(frame, source), _column(frame, target)
     weights = None if weight is None else _column(frame, weight)

@@ -17,7 +17,7 @@ from featgraph.graph.views.structure import (
 
 __all__ = ["SHORT", "most_edges", "short_counts"]
 
-#: Degrees below it have a count each.
+#: Number of degrees that `short_counts` counts: 0 to 63, as the kernel on the GPU does.
 SHORT = 64
 
 
@@ -55,7 +55,7 @@ def _are_on_gpu(graph: Structure, target: str) -> bool:
     """Whether the degrees are counted on the GPU."""
     if is_given_on_gpu(graph):
         return True
-    # A plan for a GPU can be made without one.
+    # A plan for a GPU can be made on a machine without a GPU.
     return target == "cuda" and is_built_on_gpu(graph) and dialect.is_available()
 
 

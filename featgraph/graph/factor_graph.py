@@ -21,6 +21,7 @@ Variable: TypeAlias = str | int
 
 #: Most states of a variable: each state has a name, and an entry in marginals.
 _MOST_STATES = 1 << 20
+#: Most variables of a table, which has an axis for each: NumPy 1 has at most 32 axes.
 MAX_SCOPE = 32
 
 

@@ -1,4 +1,9 @@
-"""Graph generators. Random graphs depend on the seed only, not on the machine."""
+"""Graph generators. Random graphs depend on the seed only, not on the machine.
+
+Edge i of `rmat`, `uniform`, `grid` and `ratings` is a function of the seed and i
+(`building.drawing`), so that a GPU, or each of several ranks, can draw any range of
+edges. `erdos_renyi` draws on the host.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +35,8 @@ __all__ = [
     "uniform",
 ]
 
-#: Least edges for which a GPU that draws them builds rows directly: a sorted list of
-#: edges takes three times the memory.
+#: Number of edges from which a GPU that draws them builds rows directly: storing and
+#: sorting a list of edges takes three times the memory.
 MANY_DRAWN = 1 << 28
 
 
@@ -118,7 +123,7 @@ def drawing_of_rmat(
     *,
     seed: int,
 ) -> Drawing:
-    """Return the edges of an R-MAT graph, which can be drawn in any order."""
+    """Return the generator of the edges of an R-MAT graph."""
     scale = _count(scale, "scale", 0, 30)
     edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
     seed = _count(seed, "seed", 0, 2**63)
@@ -188,7 +193,7 @@ def uniform(
 
 
 def drawing_of_uniform(vertex_count: int, edge_count: int, *, seed: int) -> Drawing:
-    """Return the edges of a uniform graph, which can be drawn in any order."""
+    """Return the generator of the edges of a uniform graph."""
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
     edges = _count(edge_count, "edge_count", 0, 2**40)
     seed = _count(seed, "seed", 0, 2**63)
@@ -227,7 +232,7 @@ def erdos_renyi(
     if 2 * m <= pairs:
         key = _draw_distinct(generator, pairs, m)
     else:
-        # Nearly all pairs take long to draw: draw the excluded ones instead.
+        # Drawing nearly all pairs repeats many: draw the excluded pairs instead.
         is_in = np.ones(pairs, np.bool_)
         is_in[_draw_distinct(generator, pairs, pairs - m)] = False
         key = generator.permutation(np.flatnonzero(is_in))
@@ -253,7 +258,7 @@ def _draw_distinct(
 
 
 def _unrank_pair(key: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the pair u < v with the key v * (v - 1) / 2 + u."""
+    """Return the pairs u < v with the keys v * (v - 1) / 2 + u."""
     v = ((1 + np.sqrt(1 + 8 * key.astype(np.float64))) / 2).astype(np.int64)
     # The root may be rounded across an integer in either direction.
     v -= v * (v - 1) // 2 > key

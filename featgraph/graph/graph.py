@@ -1,4 +1,8 @@
-"""Graphs: immutable, on the host or on a GPU."""
+"""The public class `Graph`: immutable, on the host or on a GPU.
+
+Its constructors check a caller's edges (`building.edges`, `convert`), or build a
+distributed graph with other ranks. Attributes are in the base class, `views.structure`.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +134,7 @@ class Graph(Structure):
                 "edges are two arrays, of sources and of targets",
                 where="targets=",
                 got=f"{shown(sources)}, and no targets",
-                fix="of a list of pairs: Graph.from_edges(*zip(*edges))",
+                fix="for a list of pairs: Graph.from_edges(*zip(*edges))",
             )
         options: dict[str, Any] = {
             "weights": weights,

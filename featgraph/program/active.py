@@ -34,13 +34,14 @@ def word_count(vertex_count: int) -> int:
 
 
 def resized(words: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
-    """Return a copy with `count` words; vertices beyond these are in no set."""
+    """Return a copy of a bitvector with `count` words, cut off or padded with zeros."""
     made = np.zeros(count, np.uint32)
     made[: words.size] = words[:count]
     return made
 
 
 def _checked(count: object) -> int:
+    """Return a checked number of vertices, which may be 0, unlike that of a graph."""
     is_none = isinstance(count, int | np.integer) and count == 0
     return 0 if is_none and not isinstance(count, bool) else checked_count(count)
 
@@ -60,7 +61,7 @@ class HeldSets(Protocol):
 class Holder(Protocol):
     """The owner of the words of a set, such as a device."""
 
-    #: Whether sets that are kept there take scarce memory.
+    #: Whether stored sets take scarce memory, which limits their number (`MOST_HELD`).
     is_scarce: bool
 
     @property
@@ -99,9 +100,9 @@ class ActiveSet:
     def __init__(self, vertex_count: Any, vertices: Any = None) -> None:
         count = getattr(vertex_count, "vertex_count", vertex_count)
         self.vertex_count = _checked(count)
-        #: A device and the words there, until they are downloaded.
+        #: A device and the words in its memory, until they are downloaded.
         self._held: tuple[Holder, Any] | None = None
-        #: Index -> word, for words with bits, until all words are needed on the host.
+        #: Index -> word, for nonzero words, until all words are needed on the host.
         self._few: dict[int, int] | None = None
         living = getattr(vertex_count, "living", None)
         if vertices is None:
@@ -127,12 +128,12 @@ class ActiveSet:
 
     @classmethod
     def held(cls, vertex_count: int, device: Holder, words: Any) -> ActiveSet:
-        """Return a set of words on a device, which nothing writes any more.
+        """Return a set whose words are on a device; nothing may write them any more.
 
         If more than `MOST_HELD` sets are in scarce memory, the oldest are downloaded.
         """
         made = cls.__new__(cls)
-        # The count is that of a graph, and needs no check.
+        # The number of vertices comes from a graph, and needs no check.
         made.vertex_count, made._held = vertex_count, (device, words)
         made._few = None
         if not device.is_scarce:
@@ -179,9 +180,9 @@ class ActiveSet:
         return np.flatnonzero(self.mask).astype(np.int32)
 
     def on(self, device: Holder, room: int | None = None) -> Any:
-        """Return the words on a device, which nothing else writes.
+        """Return the words in memory of a device that no later run writes.
 
-        With `room`, the number of words is that of `room` vertices.
+        With `room`, there are words for `room` vertices.
         """
         held, count = self._held, word_count(room or self.vertex_count)
         if held is not None and held[0] is device:
@@ -276,7 +277,7 @@ def checked_vertices(
 
 
 def _few_words(vertices: npt.NDArray[Any]) -> dict[int, int]:
-    """Return index -> word, for the words of a bitvector that have bits."""
+    """Return index -> word, for the nonzero words of a bitvector of some vertices."""
     words: dict[int, int] = {}
     for vertex in vertices.tolist():
         number, bit = divmod(vertex, WORD_BITS)

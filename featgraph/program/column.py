@@ -54,19 +54,19 @@ class Column:
     ----------
     type : PropertyType
     values : ndarray, Filled, Reordered, DeviceValues, scalar, or None
-        Values in kernel order. While a place has them, an array here is outdated; it is
-        kept while the State lives, since freeing it early makes the next values pay for
-        new memory pages. Anything else is None then.
+        Values in kernel order. While a place has the values, this attribute is outdated
+        or None. An outdated host array is kept: freeing it would make the next download
+        pay for new memory pages.
     per_direction : bool
-        Whether it is read back with a row for each direction of an edge.
+        Whether the property is read back with a row for each direction of an edge.
     version : int
         Advanced whenever values are written or replaced; unique in the process.
     borrowed : ndarray or None
-        The caller's own array, while it has the values: nothing writes them.
+        The caller's own array, while it has the values: nothing else writes it.
     held : tuple of (Place, str), or None
         The place that has the values, and their name there.
     edges : Stamp or None
-        The version of a State's graph whose edges have the values; None for others.
+        For values of edges: the version of the graph to whose edges they belong.
     fill : scalar or ndarray
         The value of entries of new and of dead vertices, and of new edges.
     """
@@ -103,7 +103,7 @@ class Column:
         self.mark_written(None)
 
     def take_back(self, values: Any) -> None:
-        """Store a copy of the values that a place had; it has them no longer."""
+        """Store the values that a place had; the column has them from now on."""
         self._keep(values)
         self.held = None
 
@@ -144,7 +144,7 @@ class Column:
         return self.values
 
     def require_own(self, where: str) -> None:
-        """Raise StateError if the values belong to the graph: batches write them."""
+        """Raise StateError for a column of the graph, which only batches write."""
         if self.type.column:
             raise StateError(
                 "the values are a column of the graph, which is read-only",
@@ -178,8 +178,8 @@ class Column:
         Raises
         ------
         StateError
-            If it has no entries of vertices or edges, `capacity` is too small for its
-            entries, or its type cannot represent `fill`.
+            If the property does not belong to vertices or edges, `capacity` is less
+            than the number of its entries, or its type cannot represent `fill`.
         """
         values = self._entries()
         if capacity < len(values):
@@ -198,7 +198,8 @@ class Column:
     def extend(self, count: int, fill: Any) -> None:
         """Extend the values to `count` vertices or edges; new ones are `fill`.
 
-        Memory grows by doubling. A place that has the values has spare capacity itself.
+        Memory grows by doubling. Nothing is done if a place has the values: it has
+        spare capacity of its own.
         """
         before = self.count
         if self.held is not None or before >= count:
@@ -224,7 +225,7 @@ class Column:
     def copy(self, values: Any) -> Column:
         """Return a column of the same type with a copy of values, on their device.
 
-        A column of the graph stays one, unless other values are given.
+        A column of the graph still refers to the graph, unless other values are given.
         """
         if self.type.column and values is self.values:
             return Column(self.type, values, self.per_direction)

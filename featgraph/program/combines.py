@@ -3,10 +3,10 @@
 A combine is an entry of `RULES`. An entry with no more than `pair` and `neutral` runs
 everywhere as a user's combine does: kernels call `pair`, compiled, in compare-and-swap
 loops and on values from shared memory, and ranks gather their results. Other attributes
-name faster ways: operations of `cpu`, `memory` and `warp` (`device`), and of engines.
-`CUSTOM` has the rules of the user's combines, whatever their names are.
+name faster implementations: functions of `featgraph.device` (`cpu`, `memory`, `warp`),
+and of engines. `CUSTOM` has the rules of all combines of users.
 
-`combine` declares a user's combine, and `Combine` is what a gather or reduce has.
+`combine` declares a user's combine; `Combine` is the combine of a gather or reduce.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Rules:
         The combine of two plain values; None for argmin, argmax and the user's. If
         there is no `atomic`, it is a function in the language of user functions.
     neutral : object
-        Its identity; None if that is the last value of a type by `order`.
+        Its identity; None if the identity is the largest (smallest) value of a type,
+        for ``order="min"`` ("max").
     final : object
         A result that no contribution changes; None if there is none.
     order : str
@@ -60,11 +61,11 @@ class Rules:
         Kinds of numbers that it combines, of `NUMBERS`; others are refused.
     selects : bool
         Whether the result is one of the contributions, and repeating one changes
-        nothing. By the first property it does not round (`rounds`), and gathers may
-        have ``first=True``. By the second, asynchronous runs and incremental ones may
-        combine a contribution again.
+        nothing. Therefore it does not round (`rounds`), gathers may have
+        ``first=True``, and asynchronous and incremental runs may combine a contribution
+        again.
     in_blocks : bool
-        Whether it may be a sum: sums of many real numbers are computed in blocks.
+        Whether many real numbers are combined in blocks, for the accuracy of sums.
     gives : str
         Type of the result: "bool" for votes; "int64" if integers are combined in that
         type; "" for the type of the contributions.
@@ -89,8 +90,9 @@ class Rules:
         numbers that round; None if it is refused on several ranks.
         `runtime.devices.cuda_trees` has addition and multiplication.
     patch : str
-        How a kept result takes the change of a contribution: by their "difference" or
-        "quotient", or unless an "extremum" retreats; "" if it cannot.
+        How an incremental result is updated if a contribution changes: by the
+        "difference" or the "quotient" of new and old one; or, for an "extremum", by
+        combining the new one, unless it retreats. "" if it is computed again.
     """
 
     pair: Callable[[Any, Any], Any] | None = None
@@ -120,7 +122,7 @@ class Rules:
     def rounds(self) -> bool:
         """Whether a real result depends on the order of contributions.
 
-        It does not if it is one of them; repeated contributions do not matter here.
+        It does not if the result is one of the contributions.
         """
         return not self.selects
 
@@ -217,14 +219,14 @@ RULES = {
     ),
 }
 
-#: Rules of a user's combine, which may be a sum.
+#: Rules of a user's combine; as it may be a sum, it is computed in blocks.
 CUSTOM = Rules(in_blocks=True)
 
 #: Names of combines whose result is one of the contributions.
 SELECTIVE = tuple(name for name, rules in RULES.items() if rules.selects)
 
 
-#: The source of ``argmin`` and ``argmax`` where nothing contributed.
+#: The result ``into_source`` of ``argmin`` and ``argmax`` if no edge contributed.
 NO_SOURCE = -1
 
 
@@ -251,7 +253,7 @@ class Combine:
     source: FunctionSource | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The syntax tree is parsed again.
+        # Unpickling parses the function again: syntax trees are not pickled.
         if self.function is None:
             return Combine, (self.name,)
         return _make_again, (self.function, self.identity)
@@ -273,7 +275,7 @@ class Combine:
 
     @property
     def is_called(self) -> bool:
-        """Whether kernels call `pair`, for lack of an operation."""
+        """Whether kernels call `pair`: there is no atomic operation for it."""
         return not self.rules.atomic
 
     @property
@@ -282,7 +284,7 @@ class Combine:
         return self.rules.is_arg
 
     def require_numbers(self, type_: str, source: FunctionSource) -> None:
-        """Raise if it does not take results of a function, by their type."""
+        """Raise UserFunctionError unless it combines numbers of the type `type_`."""
         kinds = {"bool": "truth values", "real": "reals"}
         kind, takes = kinds.get(type_, "integers"), self.rules.takes
         if kind not in takes:
@@ -340,7 +342,7 @@ def _make_again(function: Callable[..., Any], identity: Any) -> Combine:
 
 
 def as_combine(given: str | Combine, where: str) -> Combine:
-    """Return the `Combine` that `given` names."""
+    """Return a combine from its built-in name, or unchanged."""
     if isinstance(given, Combine):
         return given
     if not isinstance(given, str) or given not in RULES:

@@ -1,10 +1,11 @@
-"""Updates of a State: changes of its graph, and writes to some entries.
+"""Updates of a State: after changes of its graph, and by writes to some entries.
 
 A graph that changes in batches keeps a log of them, `Changes`. A State stores the
-version that it has seen (`Seen`). `follow` adds entries for new vertices, and writes
-`fill` where a vertex is new or dead. `featgraph.runtime.superstep.catch_up` finds the
-vertices that a batch makes due for foldmaps. `checked_put` logs the entries that it has
-written, so that the runtime finds their readers.
+version that it has processed (`Seen`). `follow` adds entries for new vertices, and
+writes `fill` into the entries of new and of dead ones.
+`featgraph.runtime.superstep.catch_up` finds the vertices that a batch makes due.
+`checked_put` logs the entries that it has written, so that the runtime finds the
+vertices that read them.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ __all__ = [
 ]  # fmt: skip
 
 Ids = npt.NDArray[np.int64]
-#: Most logged entries of a State; V / 8, if that is more.
+#: Most entries in the log of a State, or V / 8, if that is more.
 FEWEST_PUT = 4096
 
 
 class Seen(NamedTuple):
-    """The version of a graph, and the puts, that a State or a foldmap has processed.
+    """The state of a graph and of the log of puts that has been processed.
 
     Attributes
     ----------
     stamp : Stamp
         The version of the graph.
     version : int
-        The number of that version; 0 without a log.
+        The number of this version; 0 for a graph without a log.
     puts : int
         Number of calls of `State.put`.
     insertions : (int, int)
-        The number of the graph's next insertion, and how often edges have been
-        renumbered.
+        The number of the graph's next insertion, and the number of times that its edges
+        have been renumbered.
     """
 
     stamp: Stamp
@@ -65,12 +66,13 @@ class Put:
     name : str
         The property.
     ids : ndarray or ActiveSet
-        Vertices; empty if the property belongs to edges. The vertices of a set are not
-        counted until they are needed.
+        Vertices; empty if the property belongs to edges. A set stays as it is, perhaps
+        on a device, until its vertices are needed.
     ends : (ndarray, ndarray) or None
         Sources and targets of edges.
     is_reset : bool
-        Whether values were reset that no extreme at another vertex depends on.
+        Whether `fg.trim` has reset the values: no minimum or maximum at another vertex
+        depends on them, so that their readers need not become due.
     """
 
     name: str
@@ -80,7 +82,7 @@ class Put:
 
     @property
     def size(self) -> int:
-        """Number of entries; V / 64 for a set, which is not counted."""
+        """Number of entries; for a set V / 64, as an estimate without counting."""
         if isinstance(self.ids, ActiveSet):
             return self.ids.vertex_count // 64
         return int(self.ids.size if self.ends is None else self.ends[0].size)
@@ -110,7 +112,7 @@ class Puts:
             self._size -= self._kept.pop(0).size
 
     def since(self, count: int) -> Sequence[Put] | None:
-        """Return the writes after the first `count` calls; None if dropped."""
+        """Return the writes since the first `count` calls; None if some are dropped."""
         wanted = self.count - count
         return None if wanted > len(self._kept) else self._kept[-wanted or self.count :]
 
@@ -121,7 +123,7 @@ def log_since(graph: Graph, since: int) -> Any:
 
 
 def seen_now(state: Any) -> Seen:
-    """Return the current version and puts of a State that has followed its graph."""
+    """Return the current version of a State's graph and number of its puts."""
     stamp, changing, puts = state.graph.stamps.version, state.graph.changing, state.puts
     if changing is None:
         return Seen(stamp, 0, puts.count)
@@ -130,7 +132,7 @@ def seen_now(state: Any) -> Seen:
 
 
 def follow(state: Any, then: Seen) -> None:
-    """Add the new vertices and edges of its graph to a State.
+    """Add entries for new vertices and edges of its graph to a State.
 
     Raises
     ------
@@ -199,7 +201,7 @@ def checked_put(
     column.require_own(where)
     if kind not in {PropertyKind.VERTEX, PropertyKind.EDGE} or graph.ranks is not None:
         raise StateError(
-            "single entries can be written to vertices or edges, and on one rank only",
+            "only entries of vertices and edges can be written, and on one rank only",
             where=where,
             got=column.type.describe() if graph.ranks is None else repr(graph),
             fix=f"assign all of it: state[{name!r}] = values",

@@ -1,4 +1,9 @@
-"""The decorators that declare functions over vertices, edges and triangles."""
+"""The decorators that declare functions over vertices, edges and triangles.
+
+Each decorator returns a `UserFunction` of its own class. Its `FunctionKind` defines
+where the function runs and how its value is used. It has the parsed source
+(`program.source`) and stays callable as a plain function.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,7 @@ ALONG = ("in", "out", "both")
 
 @dataclass(frozen=True)
 class FunctionKind:
-    """The kind of a function: its domain, and the use of its value.
+    """The kind of a function: where it runs, and how its value is used.
 
     Attributes
     ----------
@@ -54,7 +59,7 @@ class FunctionKind:
     intersects : bool
         Whether it runs on triangles.
     exclusive : bool
-        Whether no other function accesses the ends of its edge meanwhile (S11).
+        Whether no other call accesses the ends of its edge meanwhile (S11).
     settings : tuple of str
         The attributes that its decorator sets, in the order of its constructor.
     """
@@ -138,8 +143,8 @@ class UserFunction:
         return values if named is None else values | {"combine": named.name}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By its name in the module, as functions are pickled. If the name belongs to
-        # something else, the function is declared again.
+        # By its name in the module, as Python pickles functions. If the name refers to
+        # another object, unpickling declares the function again.
         module, name = self.__module__, self.__qualname__
         if find_named(module, name) is self:
             return named, (UserFunction, module, name)
@@ -442,7 +447,7 @@ def reduce(
     Parameters
     ----------
     into : str
-        Its name in ``d`` and in the State.
+        The name of the result in ``d`` and in the State.
     combine : str or Combine, optional
         As for `gather`, except argmin and argmax.
     matrix : bool, optional
@@ -493,8 +498,9 @@ def triangle(
     function : callable
         The function; without it, a decorator is returned.
     within : str, optional
-        An edge property: only triangles with nonzero entries at all edges, in both
-        directions. Other edges are filtered before the intersection.
+        The name of an edge property. The function runs only on triangles whose edges
+        have nonzero entries, in both directions. Other edges are filtered before rows
+        are intersected.
 
     Raises
     ------

@@ -1,7 +1,8 @@
-"""Columns made of the values that a State is given, in kernel order.
+"""Conversion of the values that a State is given to columns, in kernel order.
 
-`property_column` and `loose_column` make columns of vertices and edges, and of scalars
-and vectors. `compare_given` has ranks compare the values that they are given.
+`property_column` is for properties of vertices and edges, `loose_column` for scalars
+and vectors. On several ranks, `compare_given` adds a text of the given values to the
+next exchange, which raises an error if ranks were given different values.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
         of_graph = graph.changing.column_of(graph, spec.values)
         if of_graph is not None:
             return _graph_column(graph, of_graph)
-    # Weights of a graph are those of the rank's own part.
+    # The weights of a distributed graph are the weights of this rank's part.
     here = graph.part if is_edge and owns(graph, spec.values) else graph
     rows = here.given_edge_count if is_edge else graph.vertex_count
     letter = "E" if is_edge else "V"
@@ -123,7 +124,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
         )
     _check_item_shape(name, array.shape[1:], letter)
     per_direction = is_edge and (doubled or (spec.per_direction and not graph.directed))
-    # Without edges 2 E rows equal E rows, so that no row counts as shared.
+    # Without edges, 2 E rows and E rows cannot be distinguished: none is shared.
     may_share = graph.given_edge_count > 0 or graph.changing is not None
     shared = is_edge and not graph.directed and may_share and not per_direction
     type_ = PropertyType(
@@ -165,9 +166,9 @@ def _lent_column(
 ) -> Column:
     """Return the column of an array that the caller keeps, without a copy if possible.
 
-    Kernels read it in place, or edge values are reordered by edge ids when a target
-    needs them. Read-only arrays are copied, since Numba would compile kernels for them
-    again.
+    Kernels read the array in place. Edge values that are not in the order of edge ids
+    are reordered when a target needs them. Read-only arrays are copied, since Numba
+    would compile kernels for them again.
     """
     is_edge = type_.kind is PropertyKind.EDGE
     is_there = is_edge and gpu_weights(graph, array) is not None
@@ -188,7 +189,7 @@ def _lent_column(
 
 
 def _apart(name: str, spec: PropertySpec, rest: Filled) -> Entries:
-    """Return the entries that `at` selects; of repeated ones, the last."""
+    """Return the entries that `at` selects; of a repeated index, the last entry."""
     where, shape = f"property {name!r}, at=", rest.shape
     index = spec.at if isinstance(spec.at, tuple) else (spec.at,)
     axes = [number_array(axis, where, StateError) for axis in index]
@@ -282,7 +283,7 @@ def _without_dead(living: Array | None, values: Any, fill: Any) -> Any:
 
 
 def finish_copies(columns: Iterable[Column]) -> None:
-    """Wait for copies of arrays on the GPU, which the caller may write again."""
+    """Wait for copies on the GPU, so that the caller may write the arrays again."""
     for column in columns:
         if isinstance(column.values, DeviceValues):
             from featgraph.cuda.foreign import finish  # imports the dialect
@@ -368,7 +369,7 @@ _COMPARED = (np.ndarray, np.generic, bool, int, float, list, tuple, range)
 
 
 def compare_given(ranks: Any, name: str, given: Any, column: Column) -> None:
-    """Have ranks compare the values given for a name, at their next exchange.
+    """Compare the values given for a name with those of other ranks, at an exchange.
 
     Parameters
     ----------
@@ -376,10 +377,10 @@ def compare_given(ranks: Any, name: str, given: Any, column: Column) -> None:
         None on one rank.
     name : str
     given : PropertySpec, array or scalar
-        The values of vertices, which are the same on all ranks. Edge values may be
-        those of one rank, and arrays on a GPU stay there: neither are compared.
+        The given values. Edge values, which may differ between ranks, and arrays on a
+        GPU are not compared.
     column : Column
-        The column made of them.
+        The column made of the values.
     """
     text = "" if ranks is None else _compared_text(name, given, column)
     if text:
@@ -387,7 +388,7 @@ def compare_given(ranks: Any, name: str, given: Any, column: Column) -> None:
 
 
 def _compared_text(name: str, given: Any, column: Column) -> str:
-    """Return the text that ranks compare for a name, "" for none."""
+    """Return the text that ranks compare for a name; "" if they compare nothing."""
     values, kind = column.values, column.type.kind
     if isinstance(values, Filled):
         text = f"{name} = {_number(values.value)}"
@@ -408,7 +409,7 @@ def compared_text(word: str, given: Any) -> str:
 
 
 def _some(values: Any) -> str:
-    """Describe a host array by its shape and some of its entries."""
+    """Return a text of a host array: two entries, and a checksum of up to `ENTRIES`."""
     if values.ndim == 0:
         return _number(values[()])
     flat = values.reshape(-1) if values.flags.c_contiguous else values.flat

@@ -316,7 +316,7 @@ def broadcast(x: Values, i: Values) -> Values:
 
 # Products of matrices
 
-#: Values of ``matvec(..., semiring=)``: how terms are combined, and how they are made.
+#: Values of ``matvec(..., semiring=)``: the sum of terms, and the product in a term.
 SEMIRINGS = ("plus_times", "log_plus", "max_plus")
 
 
@@ -332,10 +332,9 @@ def matvec(
 ) -> Values:
     """Feature f of ``A @ x`` (of ``A.T @ x`` with ``transpose=True``).
 
-    The condition may depend on the vertex or edge. ``semiring='log_plus'``: the
-    logarithm of the sum of ``exp(A[f, i] + x[i])``, without overflow, -inf where all
-    terms are; ``'max_plus'``: the largest ``A[f, i] + x[i]``; default
-    ``'plus_times'``.
+    `transpose` may depend on the vertex or edge. ``semiring='log_plus'``: the logarithm
+    of the sum of ``exp(A[f, i] + x[i])``, without overflow; -inf if all terms are -inf.
+    ``'max_plus'``: the largest ``A[f, i] + x[i]``. Default: ``'plus_times'``.
     """
     vector = np.array(x, np.float64)
     matrix = A.T if transpose else A
@@ -392,8 +391,8 @@ is_twin = Operation(
     ("e",),
     gives="bool",
     doc=(
-        "Whether edge `e` of an undirected graph is the twin: False for the edge as "
-        "given, also where it is a self-loop."
+        "Whether edge `e` of an undirected graph is a twin: False for given edges, "
+        "self-loops included."
     ),
 )
 
@@ -415,7 +414,7 @@ class _Atomic:
 atomic = _Atomic()
 
 
-# Written in terms of those
+# Operations written in terms of the primitive ones
 
 
 @collaborative
@@ -454,18 +453,18 @@ def logsumexp(x, group=None):  # type: ignore[no-untyped-def]
     top = feature_max(x, group=group)
     shift = top if abs(top) < math.inf else 0.0
     total = feature_sum(math.exp(x - shift), group=group)
-    # One term is exp(0). Where x is huge it is not, once the compiler has reordered
-    # sums that x is made of.
+    # The largest term is exp(0) = 1. If x is huge, it may be less, since the compiler
+    # reorders the sums from which x is computed.
     bounded = 1.0 if total < 1.0 or total == math.inf else total
     return top + math.log(bounded)
 
 
 @collaborative
 def log_normalize(x, group=None):  # type: ignore[no-untyped-def]
-    """``x - logsumexp(x)``: logarithms of weights become those of probabilities.
+    """``x - logsumexp(x)``: logarithms of weights become logarithms of probabilities.
 
-    A row of -inf, no weight at all, stays -inf. Beside inf all others become -inf, and
-    inf itself nan; nan makes the whole row nan.
+    A row of -inf (all weights are zero) stays -inf. If an entry is inf, it becomes nan,
+    and all others -inf. If an entry is nan, the whole row becomes nan.
     """
     top = feature_max(x, group=group)
     shift = top if abs(top) < math.inf else 0.0

@@ -1,4 +1,9 @@
-"""A program: the functions of a foldmap in order, with their captured values."""
+"""A program: the functions of a foldmap in order, with their captured values.
+
+Values of free names are read once, when the foldmap is declared, so that later
+assignments do not change compiled kernels. The digest of a program identifies it in
+caches and saved States.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +64,8 @@ class Program:
         Raises
         ------
         UserFunctionError
-            If one is not declared by a decorator of featgraph, or two gathers fill one
-            name.
+            If a function is not declared by a decorator of featgraph, or two functions
+            have results of the same name.
         """
         if not functions:
             raise UserFunctionError(
@@ -176,6 +181,7 @@ def _describe(value: Any) -> str:
 
 
 def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:
+    """Raise UserFunctionError if two functions have results of the same name."""
     seen: dict[str, UserFunction] = {}
     for function in functions:
         if not isinstance(function, GatherFunction | ReduceFunction):
@@ -194,7 +200,7 @@ def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:
 
 
 def _refuse_beside_exclusive(functions: Sequence[UserFunction]) -> None:
-    """Refuse functions on edges or triangles together with an exclusive one (S11)."""
+    """Refuse another function on edges or triangles beside an exclusive one (S11)."""
     found = [f for f in functions if f.kind.exclusive]
     for one, other in ((one, other) for one in found for other in functions):
         if other is not one and (other.kind.writes_edges or other.kind.intersects):

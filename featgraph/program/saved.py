@@ -8,10 +8,10 @@ is signed and checked by the same `ManifestFormat`.
     manifest.json            names, types, and files with their checksums
     <16 hex>-<number>.npy    arrays, little-endian, in C order
 
-Array files have new names, and the manifest replaces the old one in one step, at the
-end; then files that no manifest names are removed. So the folder has the old State or
-the new one at any time. The first State of a folder is written to a temporary folder,
-which is renamed.
+Array files have new names. The manifest replaces the old one in one step, at the end;
+then files that it does not name are removed. Thus the folder has the old State or the
+new one at any time. The first State of a folder is written to a temporary folder, which
+is renamed.
 
 Files are untrusted input. Sizes follow from the graph and the manifest, and are
 compared with those of the files before memory is allocated. There are no pickles, and
@@ -72,19 +72,19 @@ Words = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Left:
-    """The pending vertices that a foldmap has left, in host memory.
+    """The pending vertices that a run has left for a foldmap, in host memory.
 
     Attributes
     ----------
-    words : ndarray or None
-        The vertices committed since it last ran; None for all.
-    left : ndarray or None
-        Due vertices that ``.on`` has excluded.
+    words : ndarray of uint32, or None
+        Bitvector of the vertices committed since the foldmap last ran; None: all.
+    left : ndarray of uint32, or None
+        Bitvector of due vertices that ``.on`` has excluded.
     scalars : tuple of (str, bytes), or None
-        The scalars and vectors that it last read.
+        The scalars and vectors that the foldmap last read.
     seen : Seen or None
-        The version of the graph, and the puts, that these include; in a snapshot None:
-        those of the State.
+        The version of the graph and the puts that the pending vertices include. None in
+        a snapshot, which is of the State's current version.
     """
 
     words: Words | None
@@ -93,11 +93,11 @@ class Left:
     seen: Any = None
 
     def on_host(self) -> Left:
-        """Return itself; pending vertices on a device are downloaded."""
+        """Return `self`; a subclass downloads pending vertices from a device."""
         return self
 
     def joined(self, other: Left) -> Left:
-        """Return the pending vertices of both; all, if other attributes differ."""
+        """Return the pending vertices of both; all vertices if `scalars` differ."""
         if self.words is None or other.words is None or self.scalars != other.scalars:
             return Left(None, None, None)
         lefts = [left for left in (self.left, other.left) if left is not None]
@@ -230,13 +230,16 @@ class ManifestFormat:
         return body
 
 
-#: A manifest has at most 100,000 names of the largest length.
+#: The format of saved States. A manifest of 100,000 properties with names of the
+#: largest length is allowed.
 STATES = ManifestFormat(
     "manifest.json", "State", 1, 1 << 25,
     fix="save it again, or load another copy", fix_newer="install a newer featgraph",
 )  # fmt: skip
+#: Names of array files, and of all files that an interrupted write may leave.
 _ARRAY_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{1,9}\.npy")
 _OURS = re.compile(_ARRAY_NAME.pattern + r"|manifest\.json\.[0-9a-f]{16}")
+#: Type of a scalar -> its type in JSON; real numbers are stored in hexadecimal digits.
 _SCALARS: dict[str, type] = {"bool": bool, "int64": int, "real": float}
 
 
@@ -244,18 +247,18 @@ _SCALARS: dict[str, type] = {"bool": bool, "int64": int, "real": float}
 
 
 def write_state(path: str | os.PathLike[str], graph: Graph, snapshot: Snapshot) -> None:
-    """Save a snapshot, with digests of programs as keys: all of it, or nothing.
+    """Save a snapshot with digests of programs as keys, as a whole or not at all.
 
-    All ranks call it, and the first one writes.
+    All ranks call this function, and the first rank writes.
 
     Raises
     ------
     StateError
         If `path` has other files.
     OSError
-        If it cannot be written.
+        If the folder cannot be written.
     DistributedError
-        On other ranks, if the first one fails.
+        On the other ranks, if the first one fails.
     """
     _on_first(
         graph,
@@ -332,7 +335,7 @@ def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
 def digests_of(graph: Graph, snapshot: Snapshot) -> dict[str, str]:
     """Return the checksum of each property; {} on all ranks except the first.
 
-    All ranks call it.
+    All ranks call this function.
     """
     found: list[dict[str, Any]] = []
 
@@ -352,7 +355,10 @@ def digests_of(graph: Graph, snapshot: Snapshot) -> dict[str, str]:
 
 
 def _manifest(graph: Graph, snapshot: Snapshot, keep: Any) -> bytes:
-    """Return the text of the manifest; `keep` writes an array and returns its file."""
+    """Return the text of the manifest.
+
+    `keep` writes an array, and returns the name and checksum of its file.
+    """
     properties, ranks = _properties(graph, snapshot, keep), graph.ranks
 
     def words_of(some: Any) -> Any:
@@ -417,7 +423,7 @@ def _bytes_of(values: Any) -> Iterator[Any]:
 
 
 def _pass_through(values: Any) -> dict[str, Any]:
-    """Take part in the exchanges of a write by rank 0."""
+    """Take part in the exchanges of a write by rank 0, on other ranks."""
     if not isinstance(values, np.ndarray):
         for _ in values:
             pass
@@ -441,16 +447,16 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def read_state(path: str | os.PathLike[str], graph: Graph) -> Snapshot:
-    """Return a saved snapshot, for a graph; all data are checked.
+    """Read a saved snapshot for a graph, and check all data.
 
     Raises
     ------
     FileFormatError
-        If it is not a saved State, or newer, truncated or altered.
+        If the folder has no saved State, or a newer, truncated or altered one.
     StateError
-        If it was saved on another graph.
+        If the State was saved on another graph.
     DistributedError
-        On other ranks, if one fails.
+        If another rank fails.
     """
     if graph.ranks is None:
         return _read_folder(path, graph)
@@ -468,7 +474,9 @@ def _read_folder(path: str | os.PathLike[str], graph: Graph) -> Snapshot:
             # A writer may have replaced the manifest in the meantime.
             if text == before or text == STATES.read(folder):
                 raise
-    raise _wrong(folder, "it is written again and again", "a State that stays")
+    raise _wrong(
+        folder, "a manifest that changed during each of five reads", "no writers"
+    )
 
 
 _wrong = STATES.wrong
@@ -538,7 +546,9 @@ class _Reader:
         name = self._is(row["name"], str, "name")
         problem = name_problem(name)
         if problem is not None:
-            raise _wrong(self.where, f"the name {name!r:.100} {problem}", "a name")
+            raise _wrong(
+                self.where, f"the name {name!r:.100} {problem}", "a valid name"
+            )
         flags = [
             self._is(row[flag], bool, flag)
             for flag in ("iterated", "shared", "per_direction")
@@ -621,7 +631,9 @@ class _Reader:
         self._has_keys(row, {"file", "sha256"}, "array")
         name = self._is(row["file"], str, "file")
         if not _ARRAY_NAME.fullmatch(name):
-            raise _wrong(self.where, f"a file {name!r:.100}", "a name of an array's")
+            raise _wrong(
+                self.where, f"a file {name!r:.100}", "the name of an array file"
+            )
         stored = np.dtype(dtype).newbyteorder("<")
         header = _header(stored, shape)
         size = len(header) + math.prod(shape) * stored.itemsize
@@ -636,7 +648,7 @@ class _Reader:
             try:
                 array = np.empty(shape, stored)
             except (MemoryError, ValueError) as error:
-                raise _wrong(path, error, "what fits into memory") from error
+                raise _wrong(path, error, "an array that fits into memory") from error
             data: Any = array.reshape(-1).view(np.uint8)
             begin = file.read(len(header))
             is_whole = file.readinto(data) == data.size

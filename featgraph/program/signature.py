@@ -30,7 +30,8 @@ __all__ = [
 ]
 
 
-#: Names of built-in fields of ``d``, and names that generated code needs.
+#: Names that no property may have: built-in fields of ``d``, and names of arrays in
+#: generated code.
 RESERVED = frozenset(
     {
         "edge_count",
@@ -46,7 +47,7 @@ RESERVED = frozenset(
         "vertex_number",
     }
 )
-#: Methods of the namedtuple `d`.
+#: Methods of namedtuples, which `d` is in kernels; no property may have their names.
 METHODS = frozenset({"count", "index"})
 #: Longest name of a property.
 LONGEST = 100
@@ -56,8 +57,8 @@ def _words(*lines: str) -> frozenset[str]:
     return frozenset(" ".join(lines).split())
 
 
-#: Names in the functions of generated modules, without numbered copies. A test collects
-#: them. Temporaries and locals of users are local names there, too.
+#: Names in the functions of generated modules, without numbered copies; a test collects
+#: them. The users' temporaries and local variables share these scopes.
 GENERATED = _words(
     "CALLED CODE Data FAST INLINE INNER K SWEEP abs active_sources ahead alive",
     "all_found all_sources allowed base batch_count batch_end batch_first batch_row",
@@ -106,7 +107,7 @@ GENERATED = _words(
     "whole_round whole_rounds window window_end windows word work writer",
 )
 
-#: Further names in loops over supersteps, which have no code of users.
+#: Further names in loops over supersteps, which contain no code of users.
 LOOPS = _words(
     "counts delta edges ends far far_count first first_key first_word is_active key",
     "limit limits meets most most_edges most_work now number other queue sign sizes",
@@ -122,8 +123,8 @@ EXCLUSIVE = _words(
     "turn_counts turns upper vertex wants warp_number warps whole",
 )
 
-#: Further names in kernels of triangle functions. They have no locals of users, but the
-#: function's own name.
+#: Further names in kernels of triangle functions. Of the user's names, these kernels
+#: contain only that of the function.
 TRIANGLES = _words(
     "active all_active before begin below bits both_active both_edges both_offsets",
     "both_orders degree_order e_uv e_uw e_vw earlier edge end far far_end first",
@@ -187,7 +188,7 @@ class PropertyKind(Enum):
     VECTOR = "vector"
     SCALAR = "scalar"
 
-    # By identity, without a Python call: each call of a foldmap looks up types.
+    # Hashing by identity needs no Python call: each call of a foldmap looks up types.
     __hash__ = object.__hash__
 
 
@@ -235,12 +236,12 @@ class PropertyType(NamedTuple):
         return self.arithmetic == "real" or np.dtype(self.arithmetic).kind == "f"
 
     def require_one_type(self, name: str) -> None:
-        """Refuse a storage type that is not the arithmetic type.
+        """Refuse a storage type that differs from the arithmetic type.
 
         Raises
         ------
         StateError
-            If they differ: no target converts at loads and stores yet.
+            If they differ: kernels of no target convert at loads and stores yet.
         """
         if self.arithmetic != self.dtype:
             raise StateError(

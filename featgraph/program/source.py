@@ -19,7 +19,7 @@ __all__ = ["FunctionSource", "captured_value", "parse_function", "plain_function
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """One parsed function.
+    """A parsed user function.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class FunctionSource:
 
     @cached_property
     def dotted_names(self) -> list[str]:
-        """Chains ``module.name`` that the body reads."""
+        """Dotted names, such as ``module.name``, that the body reads."""
         return [
             ast.unparse(node)
             for node in self._nodes()

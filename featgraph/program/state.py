@@ -1,4 +1,9 @@
-"""State: the properties and scalars of a running program."""
+"""State: the properties and scalars of a running program.
+
+A `State` has a `Column` for each name (`program.column`). Values that a user gives are
+converted in `program.given`; entries for changes of the graph are added in
+`program.following`; `program.saved` writes and reads folders.
+"""
 
 from __future__ import annotations
 
@@ -90,17 +95,17 @@ def vertex_property(
     shape : tuple of int, optional
         Shape of one entry, for a scalar `values`: ``()``, ``(K,)`` or ``(K, K)``.
     at : array_like of int, shape (N,), or tuple of such arrays, optional
-        Entries with other values than the scalar `values`: vertices, or an array for
-        each axis of the property, as in an index of NumPy. Of repeated entries, the
-        last counts.
+        Index of the entries with other values than the scalar `values`: vertices, or an
+        array for each axis of the property, as in NumPy. Of repeated indices, the last
+        counts.
     entries : array_like of shape (N,), or a scalar
         The values of these entries.
     copy : bool, optional
         With False, a NumPy array of the storage type, in C order, is read in place, and
-        copied before functions first write the property. Do not write it meanwhile, or
-        call `State.touch` afterwards. Everything else is copied.
+        copied before functions first write the property. Do not write the array
+        meanwhile, or call `State.touch` afterwards. Other values are copied.
     fill : scalar, or array_like of shape `shape`, optional
-        On a graph that changes, the entries of new and of dead vertices.
+        On a graph that changes, the value of the entries of new and of dead vertices.
 
     Raises
     ------
@@ -157,15 +162,15 @@ def edge_property(
     iterated, dtype, shape
         As for `vertex_property`.
     per_direction : bool, optional
-        Undirected graphs: keep an entry for each direction, as functions that write the
-        property need. Default: whether 2 E rows were given. It is read back with 2 E
-        rows.
+        Undirected graphs: store an entry for each direction, which functions that write
+        the property need. The property is read back with 2 E rows. Default: whether 2 E
+        rows were given.
     copy : bool, optional
-        As for `vertex_property`. Unless the order of edges is that of their ids
-        (`Graph.given_index`), they are reordered when a kernel first reads them: a GPU
-        gets the array as it is, and reorders it there.
+        As for `vertex_property`. Unless given order is that of edge ids
+        (`Graph.given_index`), values are reordered when a kernel first reads them: the
+        array is copied to a GPU as it is, and reordered there.
     fill : scalar or array_like, optional
-        On a graph that changes, the entries of new edges.
+        On a graph that changes, the value of the entries of new edges.
 
     Raises
     ------
@@ -187,8 +192,8 @@ def edge_property(
 class State:
     """The properties and scalars of a running program.
 
-    Arrays are copied into the State, arrays on the GPU on the GPU. `state[name]`
-    returns a copy on the host, edge properties in the order in which the edges were
+    Arrays are copied into the State; arrays on the GPU stay there. `state[name]`
+    returns a copy on the host, for edge properties in the order in which the edges were
     given; `view` gives access to the values in place. Assigning to `state[name]` keeps
     shape and dtype, and makes every vertex due again.
 
@@ -247,23 +252,25 @@ class State:
         self._types: tuple[int, tuple[tuple[str, PropertyType], ...]] | None = None
         #: The place of the current values, set by the runtime.
         self.residency: Place | None = None
-        #: Lock for the thread that runs supersteps on it.
+        #: Lock for the thread that runs supersteps on this State.
         self.in_use = InUse(self.graph.changing)
-        #: The version of the State, and foldmap, or the digest of its program -> the
-        #: pending vertices that earlier runs have left for it, with the version of the
-        #: graph and the puts that they include. Written by the runtime.
+        #: `version` of the State, and a dict of pending vertices that earlier runs have
+        #: left. Keys are foldmaps, or the digests of their programs. Written by the
+        #: runtime.
         self.left: tuple[int, dict[Any, Any]] = (self.version, {})
         #: Log of `put`.
         self.puts = Puts()
-        #: Number of vertices with entries, the version of that, and the last version
-        #: whose lost values `trim` has repaired.
+        #: Number of vertices that have entries.
         self.vertices_seen = self.graph.vertex_count
+        #: The version of the graph, and the puts, that `follow` has processed.
         self._seen = seen_now(self)
+        #: The last version of the graph for which `fg.trim` has reset values that
+        #: depend on deleted edges.
         self.trimmed = self._seen.version
         #: Functions of the runs in progress that return their pending vertices.
         self.live: list[Callable[[], dict[Any, Left]]] = []
-        #: Supersteps that are bound to the State, by their id, while they live: they
-        #: are dropped when the State moves to another graph.
+        #: Supersteps that are bound to the State, by their id. They are dropped when
+        #: the State moves to another graph.
         self.bound: weakref.WeakValueDictionary[int, Any] = (
             weakref.WeakValueDictionary()
         )
@@ -372,7 +379,7 @@ class State:
     def local(self, name: str) -> Any:
         """Return a copy of the values that this rank owns, without an exchange.
 
-        On one rank those are all. Scalars and vectors are the same on all ranks.
+        A single rank owns all values. Scalars and vectors are the same on all ranks.
 
         Parameters
         ----------
@@ -414,10 +421,11 @@ class State:
     def view(self, name: str) -> View:
         """Return the values of a property in place, without a copy.
 
-        Rows are in kernel order: those of vertices as given, those of edges as in
-        ``view.order``. On the GPU it has ``__cuda_array_interface__`` and
-        ``__dlpack__``, on the host ``__array__`` and ``__dlpack__``. It is valid until
-        the next call, superstep or assignment. Call `touch` after writing through it.
+        Rows are in kernel order: rows of vertices by id, rows of edges as in
+        ``view.order``. A view of values on the GPU has ``__cuda_array_interface__`` and
+        ``__dlpack__``, a view on the host ``__array__`` and ``__dlpack__``. It is valid
+        until the next call, superstep or assignment. Call `touch` after writing through
+        it.
 
         Parameters
         ----------
@@ -455,10 +463,10 @@ class State:
     def touch(self, name: str) -> None:
         """Mark the values of a property as written by the caller.
 
-        They were written through a view, or in an array given with ``copy=False``.
-        Every vertex is due again, as after an assignment. Views stay valid. On several
-        ranks, all call it, and each has written the rows of its own vertices; given
-        arrays are not read any more.
+        Call this method after writing through a view, or into an array given with
+        ``copy=False``. Every vertex is due again, as after an assignment. Views stay
+        valid. On several ranks, all call it after each has written the rows of its own
+        vertices; arrays given with ``copy=False`` are not read any more.
 
         Raises
         ------
@@ -475,7 +483,7 @@ class State:
             self.version += 1
 
     def _renew_ghosts(self, name: str, column: Column) -> None:
-        """Receive the rows of other ranks, if no runtime has them yet."""
+        """Receive the rows of other ranks, if no device has the values yet."""
         if column.type.kind is PropertyKind.EDGE:
             raise StateError(
                 "an edge may have values on two ranks",
@@ -563,19 +571,19 @@ class State:
 
     @classmethod
     def restore(cls, graph: Graph, snapshot: Snapshot) -> State:
-        """Return a State with the content of a snapshot, which must not be shared."""
+        """Return a State with the content of a snapshot, whose arrays it then owns."""
         made = cls.__new__(cls)
         made.graph, made._columns = graph, snapshot.columns
         made.superstep, made.version = snapshot.superstep, 0
         made._begin()
-        for column in made._columns.values():  # versions may be another process's
+        for column in made._columns.values():  # versions may come from another process
             column.mark_written(None)
             _note_edges(graph, column)
         made.keep_left(snapshot.left)
         return made
 
     def keep_left(self, left: dict[Any, Left]) -> None:
-        """Store pending vertices for foldmaps, as of now."""
+        """Store pending vertices for foldmaps, as of the current version."""
         seen = self.follow()
         left = {key: replace(found, seen=seen) for key, found in left.items()}
         self.left = self.version, left
@@ -583,10 +591,10 @@ class State:
     def copy(self) -> State:
         """Return an independent State on the same graph.
 
-        It has the values, the number of supersteps, and the pending vertices: a run on
-        it continues as one on this State would. Values on the GPU are copied there. In
-        a callback, it is a copy as of the superstep that has just ended. `copy.copy`
-        and `copy.deepcopy` do the same.
+        The copy has the values, the number of supersteps, and the pending vertices: a
+        run on it continues as a run on this State would. Values on the GPU are copied
+        there. In a callback, the copy is as of the superstep that has just ended.
+        `copy.copy` and `copy.deepcopy` do the same.
 
         Raises
         ------
@@ -622,8 +630,8 @@ class State:
         """Write values, supersteps, and pending vertices into a folder.
 
         The folder has a manifest in JSON and a file per array, with checksums; it has
-        no code and no graph. If anything fails, or the process ends, during the write,
-        an older State that was saved there can still be loaded.
+        no code and no graph. If the write fails, or the process ends during it, an
+        older State that was saved there can still be loaded.
 
         Parameters
         ----------
@@ -644,8 +652,8 @@ class State:
     def load(cls, path: str | os.PathLike[str], graph: Graph) -> State:
         """Return the State that was saved to a folder.
 
-        A run of the same functions continues as it would have. The files are not
-        trusted: sizes follow from `graph`, and every byte is covered by a checksum.
+        A run of the same functions continues as on the State that was saved. The files
+        are not trusted: sizes follow from `graph`, and checksums cover every byte.
 
         Parameters
         ----------
@@ -696,8 +704,8 @@ def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
     left = {}
     if version == state.version:
         left = {k: found.on_host() for k, found in kept.items() if found.seen == seen}
-    for tell in state.live:
-        left |= tell()
+    for pending in state.live:
+        left |= pending()
     columns = {
         name: column.copy(values_of(column)) for name, column in state._columns.items()
     }

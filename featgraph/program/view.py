@@ -19,13 +19,13 @@ __all__ = ["InUse", "View"]
 
 
 class InUse:
-    """The lock of a State for the thread that runs supersteps on it.
+    """The lock of a State, held by the thread that runs supersteps on it.
 
-    The thread may take it again, as callbacks do that run other foldmaps.
+    The lock is reentrant: callbacks may run other foldmaps on the State.
     """
 
     def __init__(self, graph: Any = None) -> None:
-        #: Lock of a graph that changes, against batches in the meantime.
+        #: Lock of a graph that changes: other threads apply no batch during supersteps.
         self._turns: Any = None if graph is None else graph.turns
         self._owner: dict[str, int] = {}
         self._depth = 0
@@ -40,7 +40,7 @@ class InUse:
         doing : str
             The operation, for errors.
         changes : bool
-            Whether it may change values.
+            Whether the operation may change values.
 
         Raises
         ------
@@ -50,7 +50,7 @@ class InUse:
         return _Held(self, doing, changes)
 
     def take(self, doing: str, *, changes: bool = True) -> None:
-        """Take the lock; call `leave` as often.
+        """Take the lock; each call needs a call of `leave`.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class InUse:
 
 
 class _Held:
-    """Context of `InUse.hold`; it saves the calls of a generator."""
+    """Context of `InUse.hold`: a class, as it is entered faster than a generator."""
 
     __slots__ = ("_changes", "_doing", "_of")
 
@@ -131,10 +131,10 @@ class View:
 
     Made by `State.view`. Other libraries read it as an array: ``cupy.asarray(view)``,
     ``torch.as_tensor(view, device="cuda")``, ``torch.from_dlpack(view)``,
-    ``numpy.asarray(view)``. For values on the GPU NumPy gets a copy, everything else
-    the memory itself. The view is valid until the next call of a foldmap,
-    `featgraph.iterate`, superstep or assignment, which may move the values. Arrays made
-    from it before keep the memory alive.
+    ``numpy.asarray(view)``. NumPy gets a copy of values on the GPU, other libraries the
+    memory itself. The view is valid until the next call of a foldmap,
+    `featgraph.iterate`, superstep or assignment, which may move the values. Arrays that
+    were made from the view before keep the memory alive.
 
     Attributes
     ----------
@@ -155,8 +155,8 @@ class View:
             array = unpadded(array)
         self._state, self._name, self._array = state, name, array
         self._made = _content_version(state)
-        #: Shape that the array gets on first use: reshaping it takes the dialect as
-        #: long as a small superstep.
+        #: Shape that the array gets at the first use: reshaping an array of the dialect
+        #: takes as long as a small superstep.
         self._wanted = shape
         self.shape: tuple[int, ...] = tuple(array.shape) if shape is None else shape
         self.dtype: np.dtype[Any] = array.dtype
@@ -172,7 +172,7 @@ class View:
     def whole(self) -> npt.NDArray[Any]:
         """Return a copy on the host, with the rows of all ranks.
 
-        On several ranks, all call it.
+        On several ranks, all of them call this method.
         """
         array = self.__array__(copy=True)
         if self._state.signature[self._name].kind is not PropertyKind.VERTEX:

@@ -1,9 +1,8 @@
 """Adjacencies, edge maps and degrees of a checked edge list, by loops on the host.
 
-`few` has the same functions in NumPy, for edges so few that they are built before loops
-are compiled, and `fetch` has them for edges on a GPU, which builds the arrays there;
-all return the same bits. `build_in_edges` comes first: maps of edges go through the
-slots of its rows, which are the edge ids.
+`few` has the same functions in NumPy, for graphs so small that compiling loops takes
+longer, and `fetch` for edges on a GPU, which builds the arrays there; all return the
+same bits. `build_in_edges` comes first: its slots are the edge ids of all maps.
 
 Import this module inside functions only: it loads Numba.
 """
@@ -116,4 +115,5 @@ def build_degree(edges: EdgeList, side: str) -> NDArray[Any]:
 
 
 def _ends(adjacency: Adjacency) -> NDArray[Any]:
+    """Return a copy of the ends of rows, which the loops decrement."""
     return np.array(adjacency.row_offsets[1:])

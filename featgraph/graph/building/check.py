@@ -27,7 +27,7 @@ __all__ = [
 # Ids are int32 and counts must fit one too, so the largest id is 2**31 - 2.
 MAX_VERTEX_COUNT = 2**31 - 1
 
-#: The fix for ids out of range, where a graph is made and in a batch.
+#: Fixes in the errors for ids out of range: of a new graph, and of a batch of updates.
 MORE_VERTICES = (
     "raise vertex_count, correct the ids, or pass names=True to renumber them"
 )
@@ -70,7 +70,7 @@ def checked_sides(sides: object, vertex_count: object) -> tuple[int, ...]:
             "not the sides of a graph",
             where="sides",
             got=f"{sides!r:.80}",
-            expected="how many vertices each side has, one behind the other",
+            expected="the number of vertices of each side, in the order of their ids",
             fix="sides=(user_count, item_count)",
         )
     counts = tuple(checked_count(count, f"sides[{i}]") for i, count in enumerate(sides))

@@ -52,11 +52,12 @@ def add_values(sums: Sums, rows: int | _Array, values: _Array) -> None:
 
 
 def text_of(sums: Sums) -> str:
-    """Return sums as text for files and other digests."""
+    """Return sums as hexadecimal text, for files and other digests."""
     return f"{int(sums[0]):016x}{int(sums[1]):016x}"
 
 
 def _numbers(rows: int | _Array, some: slice, count: int) -> _Array:
+    """Return the rows of the `count` edges of a slice, as uint64."""
     if isinstance(rows, np.ndarray):
         return rows[some].astype(np.uint64)
     first = rows + some.start

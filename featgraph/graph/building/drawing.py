@@ -76,6 +76,7 @@ def make(jit):  # type: ignore[no-untyped-def]
 
     @jit
     def rmat_edge(number, seed, scale, a, ab, abc):  # type: ignore[no-untyped-def]
+        # Each level uses one random word; a block of Philox has four.
         u = v = _ZERO
         w0 = w1 = w2 = w3 = _ZERO
         for level in range(scale):
@@ -110,6 +111,7 @@ def make(jit):  # type: ignore[no-untyped-def]
     @jit
     def rating_edge(number, seed, users, items):  # type: ignore[no-untyped-def]
         w0, w1, w2, _ = words(number, seed, _ZERO, _RATING)
+        # The square of a uniform x in [0, 1) has the density 1 / (2 sqrt(x)).
         square = w2 * w2 >> _HALF
         return below(w0, w1, users), users + (square * items >> _HALF)
 
@@ -121,7 +123,7 @@ def make(jit):  # type: ignore[no-untyped-def]
     @jit
     def weight(number, seed):  # type: ignore[no-untyped-def]
         w0, _, _, _ = words(number, seed, _ZERO, _WEIGHT)
-        # 24 bits and a power of two: a float32 has them all.
+        # Exact in float32: an integer of at most 2**24, times a power of two.
         return np.float32(np.int32(w0 >> _BYTE) + np.int32(1)) * np.float32(2.0**-24)
 
     return philox, rmat_edge, uniform_edge, grid_edge, rating_edge, weight, star

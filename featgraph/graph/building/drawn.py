@@ -165,7 +165,7 @@ class DrawnRowEdges(GpuRowEdgeList):
 
     @property
     def on_gpu(self) -> GpuRowEdges:
-        """The edges, drawn."""
+        """The edges as rows on the GPU, generated at the first use."""
         return self._rows[0]
 
     @property

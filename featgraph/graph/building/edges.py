@@ -1,8 +1,8 @@
-"""The checked edge list: what a graph is made of, before any adjacency is built.
+"""Checked edge lists, from which graphs build their rows.
 
-An edge may be given more than once: policies keep, combine or refuse it.
-
-`Adjacency` has the edges of a graph, grouped by vertex.
+`edge_list` checks the arrays of a caller, on the host or on a GPU, applies the policy
+for repeated edges, and returns an `EdgeList`. `Adjacency` has rows: the edges of a
+graph, grouped by vertex.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class Adjacency:
 
 Values: TypeAlias = NDArray[Any] | DeviceValues
 
-#: From so many edges given on the host a GPU builds their rows itself. The host takes
-#: 1 to 3 ms for those of fewer, and a GPU has to compile its kernels once.
+#: Number of edges given on the host from which a GPU builds the rows itself. The host
+#: takes 1 to 3 ms for fewer edges, and the kernels of a GPU must be compiled once.
 MANY_EDGES = 1 << 18
-#: NumPy sorts so many edges, and numbers of so many vertices, in a millisecond; above,
-#: loops are compiled for it.
+#: Most edges, and most vertices, of graphs whose rows are built by NumPy, in about a
+#: millisecond; larger ones use compiled loops. `few` relies on ids of 16 bits.
 FEW = 1 << 16
-#: Bytes that building the rows of both directions takes a GPU for each directed edge,
-#: with its edges and what sorts need.
+#: GPU memory for building the rows of both directions, in bytes per directed edge:
+#: edges, rows, and temporary arrays of sorts.
 _BUILT_BYTES = 48
 
 
@@ -95,8 +95,7 @@ def freeze(array: NDArray[Any]) -> NDArray[Any]:
 class EdgeList:
     """Edges in given order; owns its arrays and makes them read-only.
 
-    An array may be on the GPU. It stays there, and it is copied to the host at the
-    first read there.
+    Arrays on the GPU stay there, and are copied to the host at the first read there.
 
     Parameters
     ----------
@@ -107,8 +106,8 @@ class EdgeList:
     directed : bool
     names : ndarray of int64 or uint64 (ascending), tuple, or None; length V
     sides : tuple of int, or None
-        How many vertices each side has; they add up to V, and each edge is known to
-        join two of the sides.
+        The number of vertices of each side, V in all. Each edge is known to join two
+        sides.
     """
 
     def __init__(
@@ -133,25 +132,25 @@ class EdgeList:
 
     @cached_property
     def sources(self) -> NDArray[np.int32]:
-        """Where edges begin, on the host."""
+        """Sources in given order, on the host."""
         return freeze(host_values(self._ends[0]))
 
     @cached_property
     def targets(self) -> NDArray[np.int32]:
-        """Where they end, on the host."""
+        """Targets in given order, on the host."""
         return freeze(host_values(self._ends[1]))
 
     @cached_property
     def weights(self) -> NDArray[Any] | None:
-        """Their weights on the host; None without."""
+        """Weights in given order, on the host; None without."""
         return None if self._weights is None else freeze(host_values(self._weights))
 
     def known(self) -> dict[str, Any]:
-        """Return known attributes of the graph by name."""
+        """Return attributes of the graph that need not be computed, by name."""
         return {}
 
     def holds(self, array: object) -> bool:
-        """Whether an array of the host is that of the weights."""
+        """Whether a host array is the array of weights itself."""
         if self._weights is None:
             return False
         return array is self._weights or array is vars(self).get("weights")
@@ -161,7 +160,7 @@ class EdgeList:
         return None
 
     def weights_on_gpu(self) -> Any:
-        """Return the weights on the GPU, in given order; None without. Needs one."""
+        """Return the weights in given order, uploaded if on the host; None without."""
         from featgraph.cuda import arrays as memory
 
         given = self._weights
@@ -196,41 +195,41 @@ class EdgeList:
 
     @property
     def is_few(self) -> bool:
-        """Whether NumPy builds their rows as soon as compiled loops."""
+        """Whether NumPy builds the rows: compiling loops would take longer."""
         return max(self.given_count, self.vertex_count) <= FEW
 
     @property
     def is_built_on_gpu(self) -> bool:
-        """Whether a GPU that needs rows of the edges makes them itself.
+        """Whether a GPU builds the rows that it needs itself.
 
-        The host makes those of few edges, and of more than the GPU may hold.
+        The host builds the rows of few edges, and of more than the memory limit allows.
         """
         return self.is_given_on_gpu or _pays_on_gpu(self.given_count, self.directed)
 
     @cached_property
     def on_gpu(self) -> GpuEdges:
-        """The edges on the GPU, uploaded if they are not there; needs one."""
+        """The edges on the GPU, uploaded if they are on the host."""
         from featgraph.cuda import arrays as memory
         from featgraph.graph.building import gpu_edges as edges
 
-        def there(given: Values) -> Any:
-            if isinstance(given, DeviceValues):
-                return given.array
-            return memory.upload(given)
+        def uploaded(values: Values) -> Any:
+            if isinstance(values, DeviceValues):
+                return values.array
+            return memory.upload(values)
 
-        ends = there(self._ends[0]), there(self._ends[1])
+        ends = uploaded(self._ends[0]), uploaded(self._ends[1])
         return edges.GpuEdges(*ends, self.vertex_count, self.directed)
 
     @cached_property
     def on_gpu_oriented(self) -> GpuOriented:
-        """The undirected edges there, turned towards the end of higher degree."""
+        """The undirected edges on the GPU, oriented towards the higher degree."""
         from featgraph.graph.building import gpu_oriented
 
         return gpu_oriented.GpuOriented(self.on_gpu)
 
     @cached_property
     def edge_count(self) -> int:
-        """Directed edges: those given, and twins of those that are no self-loops."""
+        """Number of directed edges: given edges, and twins of all but self-loops."""
         if self.directed:
             return self.given_count
         if self.is_given_on_gpu:
@@ -239,7 +238,7 @@ class EdgeList:
 
 
 def _pays_on_gpu(given_count: int, directed: bool) -> bool:
-    """Whether a GPU has rows of some edges sooner, and memory for them."""
+    """Whether a GPU builds rows of so many edges faster, within the memory limit."""
     limit = config.memory_limit_bytes
     needed = _BUILT_BYTES * given_count * (1 if directed else 2)
     return given_count >= MANY_EDGES and (limit is None or needed <= limit)
@@ -253,10 +252,10 @@ def edges_of_sides(
     is_by_column: bool,
     target: object,
 ) -> EdgeList | None:
-    """Return the edges that entries of a compressed matrix are, made on the GPU.
+    """Return the edges of the entries of a compressed matrix, built on the GPU.
 
-    None where the host makes them: because that is the target, there are few, or an
-    entry is wrong, for which the host's check raises.
+    None if the host must build them: because it is the target, there are few entries,
+    or an entry is invalid, for which the host's checks raise the error.
     """
     count = int(indices.size)
     is_large = count > 0 and _pays_on_gpu(count, directed=False)
@@ -289,7 +288,7 @@ def edge_list(
     target: object = None,
     sides: object = None,
 ) -> EdgeList:
-    """Check what a caller gives and copy it; see `Graph.from_edges`."""
+    """Check the edges of a caller, and copy them; see `Graph.from_edges`."""
     counts = None if sides is None else checked_sides(sides, vertex_count)
     if counts is not None:
         vertex_count = sum(counts)
@@ -304,8 +303,10 @@ def edge_list(
     count = None if vertex_count is None else checked_count(vertex_count)
     ends = None if names else ends_on_gpu(sources, targets, target)
     if ends is not None:
-        there = edges_on_gpu(ends, weights, count, directed, counts)
-        made = None if there is None else _on_gpu(*there, duplicates, counts)
+        found_on_gpu = edges_on_gpu(ends, weights, count, directed, counts)
+        made = None
+        if found_on_gpu is not None:
+            made = _on_gpu(*found_on_gpu, duplicates, counts)
         if made is not None:
             return made
     own_names: VertexNames | None = None
@@ -365,7 +366,7 @@ def edges_on_host(
 def ends_on_gpu(
     sources: object, targets: object, target: object
 ) -> tuple[object, object] | None:
-    """Return ends on the GPU, uploaded if that is the target; None to have the host."""
+    """Return ends on the GPU, uploaded if it is the target; None to use the host."""
     given = [(sources, "sources"), (targets, "targets")]
     there = [is_on_gpu(ends) for ends, _ in given]
     if target is None:
@@ -397,8 +398,8 @@ def edges_on_gpu(
 ) -> tuple[GpuEdges, Values | None] | None:
     """Return a checked copy of edges whose ends are on the GPU, and their weights.
 
-    None where they cannot be read there, or are invalid: `edges_on_host` then raises
-    the error. Parameters are its parameters.
+    None if the GPU cannot read the ends, or they are invalid: `edges_on_host`, which
+    has the same parameters, then reads them or raises the error.
     """
     from featgraph.graph.building import gpu_edges as edges
     from featgraph.graph.building import gpu_parts
@@ -420,7 +421,11 @@ def edges_on_gpu(
 def _on_gpu(
     found: GpuEdges, own: Values | None, duplicates: str, sides: tuple[int, ...] | None
 ) -> EdgeList | None:
-    """Return the list of checked edges; None if repeated ones have no weight."""
+    """Return the edge list of checked edges, with repeated ones combined.
+
+    None if the policy is "error" and an edge is repeated, or weights have no sum: the
+    host then raises the error.
+    """
     from featgraph.graph.building.gpu_edges import first_of_each
 
     repeated = None if duplicates == "keep" else first_of_each(found)
@@ -440,9 +445,9 @@ def _on_gpu(
 def _merged(
     edges: GpuEdges, repeats: Repeats, weights: Values | None, policy: str
 ) -> tuple[GpuEdges, Values | None] | None:
-    """Return the first of all edges with the same ends, and what they then weigh.
+    """Return the first edge of each group of equal edges, and the combined weights.
 
-    None where these weights have no sum.
+    None if weights have no sum.
     """
     own: Values | None = None
     if isinstance(weights, DeviceValues):
@@ -461,10 +466,10 @@ def _merged(
 
 
 def named_count(named: int, names: object, vertex_count: int | None) -> int:
-    """Return V of a graph with so many names; vertices without any must stay possible.
+    """Return V of a graph whose edges have `named` distinct vertex names.
 
-    Names 0..n-1 are no renumbering at all, so a larger vertex_count then adds isolated
-    vertices; otherwise they would have no name.
+    With names 0..n-1 (`names` is None), a larger `vertex_count` adds isolated vertices.
+    With other names, it raises GraphInputError: these vertices would have no name.
     """
     if vertex_count is None or vertex_count == named:
         return named
@@ -479,6 +484,7 @@ def named_count(named: int, names: object, vertex_count: int | None) -> int:
     )
 
 
+#: Values of `duplicates`: see `Graph.from_edges`.
 POLICIES = ("keep", "sum", "min", "max", "first", "last", "error")
 
 _Ids: TypeAlias = NDArray[np.int32]
@@ -492,7 +498,7 @@ def merge_duplicates(
     directed: bool,
     policy: str,
 ) -> tuple[_Ids, _Ids, NDArray[Any] | None]:
-    """Leave one edge for each (source, target), at the place of its first occurrence.
+    """Keep one edge for each (source, target), at the place of its first occurrence.
 
     For an undirected graph (u, v) and (v, u) are the same edge; it keeps the direction
     in which it was first given.
@@ -518,7 +524,7 @@ def merge_duplicates(
 
     Notes
     -----
-    O(V + E) time but for long rows, about 24 bytes of temporaries an edge.
+    O(V + E) time except for sorts of long rows; about 24 bytes of temporaries per edge.
     """
     if sources.size < 2:
         return sources, targets, weights
@@ -539,8 +545,8 @@ def merge_duplicates(
 
 
 def _in_order_of_ends(low: _Ids, high: _Ids) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return edges sorted stably by their ends, and where those of each pair begin."""
-    is_dense = low.max() <= 8 * low.size  # there is memory for an entry for each id
+    """Return a stable order of edges by their ends, and the begins of pairs in it."""
+    is_dense = low.max() <= 8 * low.size  # a counting sort has an entry for each id
     if low.size > FEW and is_dense:
         from featgraph.graph.building import kernels  # loads Numba
 
@@ -554,17 +560,17 @@ def _in_order_of_ends(low: _Ids, high: _Ids) -> tuple[NDArray[Any], NDArray[np.i
 def combined_weights(
     weights: NDArray[Any], order: NDArray[Any], first: NDArray[Any], policy: str
 ) -> NDArray[Any]:
-    """Combine the weights of edges that were found equal.
+    """Combine the weights of edges with equal ends.
 
     Parameters
     ----------
     weights : ndarray, shape (E,)
     order : ndarray of int, shape (E,)
-        The edges; equal ones one behind the other, as given.
+        The edges, grouped by their ends, in given order within a group.
     first : ndarray of int
-        The first of all that are equal, ascending.
+        The first edge of each group, ascending.
     policy : str
-        One of `POLICIES` that combines.
+        One of `POLICIES`, neither "keep" nor "error".
     """
     is_first = np.zeros(order.size, np.bool_)
     is_first[first] = True
@@ -579,9 +585,11 @@ def combine(
     weights: NDArray[Any], order: NDArray[Any], starts: NDArray[np.int64],
     policy: str, edges: NDArray[Any] | None = None,
 ) -> NDArray[Any]:  # fmt: skip
-    """Combine one after the other, as given: a GPU does so, too, and has equal bits.
+    """Combine the weights of each group, ``order[starts[i]:starts[i + 1]]``.
 
-    Errors name the least of `edges`, which are the places of weights by default.
+    Weights are combined one after another in given order, as on the GPU, so that sums
+    have equal bits. `edges` has the number of each weight's edge for errors; default:
+    the weight's index.
     """
     if policy == "first":
         return np.asarray(weights[order[starts]])
@@ -607,15 +615,15 @@ def _sum(
     dtype: np.dtype[Any],
     edges: NDArray[Any],
 ) -> NDArray[Any]:
-    """Add up in the widest type; sums of floats are rounded once, to theirs."""
+    """Sum each group in 64 bits; sums of floats are rounded once, to `dtype`."""
     from featgraph.graph.building import kernels  # loads Numba
 
     wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[weights.dtype.kind]
     sums, rough = np.empty(starts.size, wide), np.empty(starts.size)
     kernels.add_repeats(weights, order, starts, sums, rough)
     with np.errstate(all="ignore"):
-        # The float64 sum is within rounding of the true one, and a wrapped integer
-        # is off by a multiple of 2**64: half of it cannot be rounding.
+        # `rough` is the float64 sum. An integer sum that has wrapped differs from it by
+        # about a multiple of 2**64, and rounding errors are far less than 2**62.
         bad = np.isnan(sums) | (np.abs(sums - rough) > 2.0**62)
         rounded = sums.astype(dtype) if dtype.kind == "f" else sums
     if np.any(bad):

@@ -2,8 +2,9 @@
 
 The functions have the names, parameters and results of those in
 `featgraph.graph.building.build` and of the orientation loops in
-`featgraph.graph.building.kernels`. Each sorts again, which takes NumPy a millisecond
-for 16-bit numbers, while Numba takes a second until its first loop runs.
+`featgraph.graph.building.kernels`. Each function sorts the edges again, which takes
+NumPy a millisecond, since ids fit 16 bits (`edges.FEW`). Numba takes a second until its
+first loop runs.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ _Array: TypeAlias = NDArray[Any]
 def count_upper(
     in_offsets: _Array, sources: _Array, degree_order: _Array, counts: _Array
 ) -> None:
-    """Count, for each vertex by degree, its neighbors above."""
+    """Count the upper neighbors of each vertex, by degree order."""
     low, _, _ = _upper(in_offsets, sources, degree_order)
     counts += np.bincount(low, minlength=counts.size).astype(counts.dtype)
 
@@ -124,7 +125,7 @@ def count_upper(
 def fill_upper(
     in_offsets: _Array, sources: _Array, _: _Array, degree_order: _Array, *rows: _Array
 ) -> int:
-    """Fill the rows of neighbors above; return a repeated edge, or -1."""
+    """Fill the rows of upper neighbors; return a repeated edge, or -1."""
     *_offsets, columns, edge_ids = rows
     low, high, edges = _upper(in_offsets, sources, degree_order)
     order = np.lexsort((edges, high, low))
@@ -133,7 +134,7 @@ def fill_upper(
     again = 1 + np.flatnonzero(is_same)
     if not again.size:
         return -1
-    # The first one in ascending order of `high`.
+    # The repeated edge that the loop of `kernels` finds: it visits `high` ascending.
     return int(edge_ids[again[np.lexsort((edge_ids[again], columns[again]))[0]]])
 
 
@@ -145,7 +146,7 @@ def fill_both(
     columns: _Array,
     edge_ids: _Array,
 ) -> None:
-    """Fill the rows of all neighbors: those below come first."""
+    """Fill the rows of all neighbors: lower ones, then upper ones."""
     low = _row_of_slots(upper_offsets)
     rows = np.concatenate([low, upper_columns])
     others = np.concatenate([upper_columns, low])
@@ -161,7 +162,7 @@ def fill_lower(
     columns: _Array,
     slots: _Array,
 ) -> None:
-    """Fill the rows of neighbors below, with the slots of their edges in `upper`."""
+    """Fill the rows of lower neighbors, with the slots of their edges in `upper`."""
     slots[:] = np.argsort(upper_columns, kind="stable")
     columns[:] = _row_of_slots(upper_offsets)[slots]
 
@@ -176,7 +177,7 @@ def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
 def _upper(
     in_offsets: _Array, sources: _Array, degree_order: _Array
 ) -> tuple[_Array, _Array, _Array]:
-    """Return lower end, upper end (degree places) and id of edges to higher ends."""
+    """Return lower end, higher end (places in degree order) and id of each edge up."""
     low, high = degree_order[sources], degree_order[_row_of_slots(in_offsets)]
     edges = np.flatnonzero(low < high)
     return low[edges], high[edges], edges

@@ -2,10 +2,11 @@
 
 from featgraph.cuda.dialect import cuda, device_function, float64, int32, int64, kernel
 
-#: Mask of all lanes of a warp; the place of rows in given order without an edge.
+#: Mask of all lanes of a warp.
 FULL_WARP = 0xFFFFFFFF
+#: Edge id of a row in given order that has no edge: the twin of a self-loop.
 NO_PLACE = -1
-#: Most degrees with a counter of their own.
+#: Number of counters in shared memory of `count_short`, for degrees 0 to 63.
 SHORT = 64
 
 
@@ -86,14 +87,14 @@ def begin_rows(rows, offsets):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def take(values, order, out):  # type: ignore[no-untyped-def]
-    """Set each entry to the value at its place in an order."""
+    """Set ``out = values[order]``."""
     for slot in range(cuda.grid(1), out.size, cuda.gridsize(1)):
         out[slot] = values[order[slot]]
 
 
 @kernel(cache=True)
 def take_halved(values, order, out):  # type: ignore[no-untyped-def]
-    """Set each entry to the value of its edge; the order has both ends of edges."""
+    """Set ``out = values[order >> 1]``: `order` has two entries per edge."""
     for slot in range(cuda.grid(1), out.size, cuda.gridsize(1)):
         out[slot] = values[order[slot] >> 1]
 
@@ -109,7 +110,7 @@ def other_ends(sources, targets, order, out):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def number_given(order, count, given):  # type: ignore[no-untyped-def]
-    """Set the given edge of each slot; twins are numbered from `count` on."""
+    """Set the row in given order of each slot; twins are numbered from `count` on."""
     for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
         place = order[slot]
         given[slot] = (place >> 1) + (place & 1) * count
@@ -124,7 +125,7 @@ def invert(order, places):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def find_moved(order, found):  # type: ignore[no-untyped-def]
-    """Set ``found[0]`` if a number is not at its place."""
+    """Set ``found[0]`` if an entry differs from its index."""
     for slot in range(cuda.grid(1), order.size, cuda.gridsize(1)):
         if order[slot] != slot:
             found[0] = 1
@@ -222,7 +223,10 @@ def short_degrees(offsets, least, degrees):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def mark_windows(before, total, vertices, edges, is_first):  # type: ignore[no-untyped-def]
-    """Mark the first vertex of each window, and the end, as `cut_windows` does."""
+    """Mark the first vertex of each window, and the end.
+
+    The windows are those of `featgraph.runtime.devices.host_arrays.cut_windows`.
+    """
     count = before.size
     for v in range(cuda.grid(1), count + 1, cuda.gridsize(1)):
         begin = v - v % vertices
@@ -263,7 +267,8 @@ def put_rows(values, given, sources, targets, first, twins_from, piece):  # type
 
 #: Policies that select one of the weights.
 LAST, LEAST, MOST = range(3)
-#: Least difference of a wrapped sum: a multiple of 2**64 off, beyond rounding errors.
+#: Difference from the float64 sum above which an integer sum has wrapped: wrapping
+#: changes it by a multiple of 2**64, and rounding errors are far smaller.
 _WRAPPED = 2.0**62
 
 

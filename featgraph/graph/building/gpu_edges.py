@@ -36,13 +36,13 @@ Array = Any
 
 #: Bytes of values that are permuted at a time.
 _PIECE_BYTES = 1 << 26
-#: The initial values of `survey`: no id seen, no loop.
+#: Initial values of the kernel `survey`: least id, highest id and number of loops.
 _NOTHING_FOUND = np.array([2**31 - 1, -1, 0], np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class GpuRows:
-    """The edges of every vertex along some edges.
+    """Rows on the GPU, along in-edges, out-edges or both.
 
     Attributes
     ----------
@@ -50,8 +50,9 @@ class GpuRows:
     ends : array of int32, one a slot
         The vertex at the other end.
     order : array of int32 or int64, at least one a slot
-        The given edge of each slot. If rows have both ends, twice that, plus one if the
-        row belongs to the source; second entries of loops come after all slots.
+        The index i of the given edge of each slot. Rows with each edge at both ends
+        have 2 i at the target and 2 i + 1 at the source; the second entries of loops
+        come after all slots.
     """
 
     offsets: Array
@@ -161,9 +162,9 @@ class GpuEdges:
                     kernels.find_twins, ids.size, given, places, count, ids
                 )
             else:
-                taken = kernels.take if along == "out" else kernels.take_halved
+                take = kernels.take if along == "out" else kernels.take_halved
                 order = self.rows(along).order
-                arrays.launch_over(taken, ids.size, places, order, ids)
+                arrays.launch_over(take, ids.size, places, order, ids)
             self._ids[along] = ids
         return self._ids[along]
 
@@ -176,7 +177,7 @@ class GpuEdges:
         return places
 
     def in_given_order(self, values: Array, per_direction: bool) -> npt.NDArray[Any]:
-        """Return values of edges on the host, in given order.
+        """Copy values by edge id to the host, in given order.
 
         They are permuted on the GPU, piece by piece.
         """
@@ -198,7 +199,7 @@ class GpuEdges:
         return made
 
     def chosen(self, numbers: Array) -> GpuEdges:
-        """Return the edges with these indices."""
+        """Return the given edges of these indices, as a new list."""
         ends = taken(self.sources, numbers), taken(self.targets, numbers)
         return GpuEdges(*ends, self.vertex_count, self.directed)
 
@@ -345,7 +346,7 @@ def taken(values: Array, order: Array) -> Array:
 
 
 def marked(is_marked: Array) -> Array:
-    """Return the marked indices, ascending."""
+    """Return the indices whose mark is not zero, ascending."""
     places, total = sorting.scanned(is_marked)
     dtype = np.int32 if is_marked.size < 2**31 else np.int64
     found = arrays.empty((int(arrays.read(total)[0]),), dtype)
@@ -356,7 +357,7 @@ def marked(is_marked: Array) -> Array:
 # -- repeated edges
 
 
-#: Policy -> its number in `kernels.choose_of_repeats`.
+#: Policy -> its constant in the kernel `choose_of_repeats`.
 _CHOSEN = {"last": kernels.LAST, "min": kernels.LEAST, "max": kernels.MOST}
 
 

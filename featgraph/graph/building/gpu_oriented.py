@@ -32,7 +32,7 @@ class OrientedRows:
     ----------
     offsets : array of int32 or int64, shape (V + 1,)
     orders : array of int32, one a slot
-        The places of the neighbors by degree.
+        The places of the neighbors in degree order.
     edges : array of int32 or int64, one a slot
         Edge ids, or slots of `GpuOriented.upper`: see `Oriented`.
     """
@@ -140,7 +140,7 @@ class GpuOriented:
             upper.offsets, upper.orders, _rows_of(upper), work,
         )  # fmt: skip
         count = arrays.filled((1,), 0, np.int32)
-        # An upper bound of the number of such rows.
+        # No more rows than this have `least` slots.
         found = arrays.empty((upper.orders.size // least + 1, 2), np.int64)
         arrays.launch_over(
             find_long_rows, work.size, upper.offsets, work, least, found, count
@@ -172,8 +172,9 @@ def turn_upward(  # type: ignore[no-untyped-def]
 ):
     """Set the degree places of each given edge's ends, and its id from low to high.
 
-    `order` has for each of `count` ids twice the given edge, plus one for its reverse.
-    A loop is put in row `none`, after the rows of all vertices.
+    Of each given edge and its twin, the one from lower to higher degree is set. `order`
+    has 2 i for the id of given edge i, and 2 i + 1 for that of its twin. A loop is put
+    in row `none`, after the rows of all vertices.
     """
     for slot in range(cuda.grid(1), count, cuda.gridsize(1)):
         place = order[slot]

@@ -1,4 +1,8 @@
-"""Edges on the GPU, given as a CSC, from which other rows are built slab by slab."""
+"""Edges on the GPU, given as a CSC, from which other rows are built slab by slab.
+
+A *slab* is a range of rows. Its entries are listed and sorted at once, so that
+temporary arrays have the length of a slab, not of all edges.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ from featgraph.graph.building.gpu_edges import GpuEdges, GpuRows, marked, taken
 __all__ = ["LEAST_SLAB", "SLABS", "GpuRowEdges", "slabs"]
 
 Array = Any
-#: Number of slabs in which rows are sorted, and least slots of a slab. A GPU sorts that
-#: many in a few milliseconds. A slab's sort takes about as much memory as all rows.
+#: Number of slabs, and least slots of a slab. A GPU sorts 2**24 slots in a few
+#: milliseconds. Sorting an eighth of the slots takes about as much memory as all rows.
 SLABS, LEAST_SLAB = 8, 1 << 24
 #: Edges that are scanned at a time.
 PIECE_EDGES = 1 << 24
@@ -58,8 +62,8 @@ class GpuRowEdges(GpuEdges):
     bound : int
         Larger than the number of any given edge.
     is_by_slot : bool
-        Whether the order of slots of a directed graph counts as given order; numbers
-        then only order out-edges.
+        Whether the order of slots of a directed graph counts as given order; `numbers`
+        then only determine the order of out-edges.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""Rows of a part, built on a GPU from edges that are streamed several times.
+"""Rows of a rank's part of a graph, built on a GPU from a stream of all edges.
 
-Edges are streamed piece by piece, and rows are sorted slab by slab, so that only the
-results have the length of the part's edges.
+The edges come piece by piece (`Pieces`), and rows are sorted slab by slab
+(`gpu_part_edges.slabs`), so that only the results have the length of the part's edges.
+Each slab streams all edges again. `survey` streams them once, for counts and digests.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Survey:
     Attributes
     ----------
     into : ndarray of int64
-        Number of in-edges by target, shifted right.
+        Entry i is the number of edges into the targets v with ``v >> shift == i``.
     ends, weights : ndarray of uint64, shape (2,)
         Sums for digests.
     """
@@ -149,7 +150,7 @@ def renumbered(pieces: Pieces, numbers: Array) -> Pieces:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The entries of edges that a part has: see `kernels`.
+    """The entries of edges that a part has: see `gpu_part_kernels`.
 
     Attributes
     ----------
@@ -158,7 +159,7 @@ class Wanted:
     vertex_count, given_count : int
         Vertices and given edges of the whole graph.
     is_both : bool
-        Whether the part has all edges at its vertices, or only those into them.
+        Whether the part has all edges at its own vertices, or only the edges into them.
     directed : bool
     """
 
@@ -245,7 +246,7 @@ class Part:
         return ends, weights
 
     def numbers(self) -> Array:
-        """Return the number of the edge of each slot."""
+        """Return the row in given order of each slot's edge, plus E_given if a twin."""
         most = self.wanted.given_count * (1 if self.wanted.directed else 2)
         dtype = offset_dtype(most)
         made, at = arrays.empty((self._size,), dtype), 0

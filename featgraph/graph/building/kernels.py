@@ -48,7 +48,7 @@ def count_both(sources: _Array, targets: _Array, counts: _Array) -> None:
 
 @jit
 def to_ends(offsets: _Array) -> None:
-    """Turn counts (V of them and a zero) into row ends; the last becomes E."""
+    """Replace V counts and a zero by the ends of rows; the last entry becomes E."""
     total = 0
     for v in range(offsets.size):
         total += offsets[v]
@@ -59,7 +59,7 @@ def to_ends(offsets: _Array) -> None:
 def fill_columns(
     rows: _Array, others: _Array, offsets: _Array, columns: _Array
 ) -> None:
-    """Store the other end of each edge; `offsets` turns from ends into starts."""
+    """Store the other end of each edge; ends of rows in `offsets` become starts."""
     for i in range(rows.size - 1, -1, -1):
         slot = offsets[rows[i]] - 1
         offsets[rows[i]] = slot
@@ -84,7 +84,7 @@ def fill_columns_both(
 
 @jit
 def fill_given(rows: _Array, ends: _Array, given: _Array) -> None:
-    """Store the row in given order of each slot; `ends` turns into starts."""
+    """Store the row in given order of each slot; `ends` become starts of rows."""
     for i in range(rows.size - 1, -1, -1):
         slot = ends[rows[i]] - 1
         ends[rows[i]] = slot
@@ -288,7 +288,7 @@ def in_order_of_ends(
 def _fill_rows(
     rows: _Array, others: _Array, offsets: _Array, order: _Array, ends: _Array
 ) -> None:
-    """Store number and other end of edges by row; `offsets` turns into starts."""
+    """Store number and other end of edges by row; ends in `offsets` become starts."""
     for i in range(rows.size - 1, -1, -1):
         slot = offsets[rows[i]] - 1
         offsets[rows[i]] = slot

@@ -1,4 +1,8 @@
-"""Undirected graphs with every edge oriented towards the end of higher degree."""
+"""Undirected graphs with every edge oriented towards the end of higher degree.
+
+Triangle functions find each triangle once in such a graph: at its edge between the two
+lowest vertices, by intersecting two rows of upper neighbors.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,8 @@ class Oriented:
     """Vertices ordered by (degree, id), and the edges from lower to higher ones.
 
     The *place* of a vertex is its index in this order. Rows are numbered by places, and
-    list places in ascending order. A row of `upper` has at most sqrt(2 E) edges, since
-    each leads to a vertex of at least the same degree.
+    list places in ascending order. A row of `upper` has at most sqrt(E) edges (E counts
+    twins), since each of them leads to a vertex of at least the same degree.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ class _TargetOrder(EdgeList):
     _known: dict[str, Any]
 
     def known(self) -> dict[str, Any]:
-        """Return known attributes of the graph by name."""
+        """Return attributes of the graph that need not be computed, by name."""
         return dict(self._known)
 
     def holds(self, array: object) -> bool:
@@ -56,12 +56,12 @@ class RowEdges(_TargetOrder):
     in_edges : Adjacency
         The CSC: within a row, edges have the order in which they were given.
     rows : ndarray of integers, shape (E,), or None
-        By edge id, numbers that ascend in given order; None if edge ids are in given
-        order. Numbers of twins are `bound` or more.
+        For each edge id, a number that increases in given order; None if edge ids are
+        in given order. Numbers of twins are `bound` or more.
     weights : ndarray, shape (E,), or None
         By edge id.
     bound : int
-        Numbers of given edges are less.
+        An upper bound, exclusive, of the numbers of given edges.
     directed : bool
     names : as in `EdgeList`
     known : mapping, optional
@@ -202,8 +202,8 @@ class GpuRowEdgeList(_TargetOrder):
             Returns the number of the edge of each slot. Default: `Part.numbers`, which
             streams all edges at each use.
         known : mapping, optional
-            Known attributes of a graph that is whole. Its edges are in the order of
-            their numbers, those of a part in the order of its rows.
+            Known attributes, if the part is the whole graph. Given order is then that
+            of edge numbers; without `known`, it is the order of rows.
         as_given : callable, optional
         """
         from featgraph.graph.building.gpu_part_edges import GpuRowEdges

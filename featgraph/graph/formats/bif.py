@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 )
 _PUNCTUATION = frozenset(rb"{}()[]|,;")
 
-# Files have few digits: sums of distributions of published networks are 1e-3 off.
+# Files have few digits: distributions of published networks sum to one within 1e-3.
 _SUM_TOLERANCE = 1e-2
 
 
@@ -159,7 +159,7 @@ class _Parser:
         tokens.skip(b";", "type of a variable")
         if len(states) != count or len(set(states)) < count:
             tokens.fail(
-                "not as many states as the number says",
+                "the number of states does not equal the states listed",
                 begin,
                 got=f"{len(set(states))} different states",
                 expected=f"{count}",

@@ -116,7 +116,7 @@ def write_graph(
     names = stored_names(graph.vertex_names)
     ordered = choose_order(graph, order, checked_parts(parts), Balance()).order
     if ordered is not None and graph.sides is not None:
-        # Side after side, since ranks read a range of each.
+        # Group the order by side, since ranks read a range of each side.
         side_of = np.searchsorted(side_bounds(graph.sides), ordered, "right")
         ordered = ordered[np.argsort(side_of, kind="stable")]
     if ordered is None:
@@ -192,7 +192,7 @@ class _Spool:
         self._seen.check(self._seen.count, (self._seen.above, self._seen.below))
 
     def _note(self, *ends: Array) -> None:
-        """Collect names; merge when there are as many new as known: O(E log E)."""
+        """Collect names; merge when there are as many new as known ones: O(E log E)."""
         self._new += map(np.unique, ends)
         if sum(names.size for names in self._new) >= max(self._names.size, _CHUNK):
             self._merge_names()
@@ -207,7 +207,7 @@ class _Spool:
             path.unlink(missing_ok=True)
 
     def edges(self) -> Edges:
-        """Return the edges, as numbers of vertices."""
+        """Return the edges, with names replaced by vertex numbers."""
         layout, names = self._layout, None
         count = layout.vertex_count
         if self._names.size:

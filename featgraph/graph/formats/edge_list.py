@@ -214,7 +214,7 @@ def _weights(
 
 Column: TypeAlias = int | str
 
-#: A field that is an integer; one with several numbers.
+#: A field that is an integer, and a field of several numbers.
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBERS = re.compile(r"[-+.\deE]+[,; \t][-+.\deE,; \t]*", re.ASCII)
 #: Highest column, which bounds the table of column kinds.
@@ -265,7 +265,7 @@ class Line:
 
     @property
     def is_text(self) -> bool:
-        """Whether it can be a header or an edge of words: valid, without numbers."""
+        """Whether the line can be a header or an edge of words: it has no numbers."""
         names = self.names
         is_clean = all(name.isprintable() for name in names) and any(names)
         return len(names) > 1 and is_clean and not any(map(is_number, names))
@@ -394,7 +394,8 @@ def _first_lines(
             continue
         # Keep a leading tab that is a separator.
         line = text.data[begin:end].decode("utf-8", "replace").rstrip("\r\n")
-        if not found and "\r" in line:  # a blank for the scanner, not a line end
+        # The scanner takes a carriage return for a blank, not for the end of a line.
+        if not found and "\r" in line:
             text.fail(
                 "lines that end in a carriage return alone",
                 begin,
@@ -430,7 +431,7 @@ def _is_header(
         return True
     if weights == "auto" and _WEIGHT in first.names:
         weights = first.names.index(_WEIGHT)
-    # A word is not a weight, so a line with one above numbers is not an edge.
+    # A word is not a weight: a line with a word above a column of numbers is a header.
     if second.has_number(weights):
         return True
     return None if len(first.fields) == len(second.fields) else False

@@ -131,7 +131,7 @@ def is_number(word: str) -> bool:
 
 
 def marks_of(comments: str, separator: str) -> NDArray[np.uint8]:
-    """Return a table by byte of bits: begins a comment, separates fields."""
+    """Return the bits `COMMENT` and `SEPARATOR` for each byte: uint8, shape (256,)."""
     marks = np.zeros(256, np.uint8)
     if separator != " ":
         marks[ord(separator)] = SEPARATOR

@@ -54,8 +54,7 @@ class Layout:
         Positions of sources, targets and weights among the columns of integers (``i``
         in `kinds`), from 0. Weights in a column of reals have none.
     weights_may_be_real : bool
-        Whether weights in a column of integers are read again as real numbers if one is
-        no integer.
+        Whether weights are read again as real numbers if one is not an integer.
     base : int
         The number of the first vertex: 1 if the header has the number of vertices.
     vertex_count, entries : int or None
@@ -115,7 +114,7 @@ class Layout:
         return np.dtype(np.float64 if is_real else np.int64)
 
     def text(self, begin: int, data: bytes) -> Text:
-        """Return a part of the file."""
+        """Return `data`, which begins at byte `begin` of the file, as a `Text`."""
         return Text(self.path, data, self.limit_bytes, begin, self.size - begin)
 
     def range_of(self, part: int, parts: int) -> tuple[int, int]:
@@ -149,7 +148,7 @@ class Block:
 
 
 def read_edges(layout: Layout, text: Text) -> EdgeList:
-    """Read a whole file whose header has the number of vertices, from its text.
+    """Read the edges of a whole file whose header has the number of vertices.
 
     Raises
     ------
@@ -189,7 +188,10 @@ def read_blocks(layout: Layout, begin: int, end: int) -> Iterator[Block]:
 def _scanned(
     layout: Layout, text: Text, kinds: str, row_count: int | None = None
 ) -> tuple[Table, str]:
-    """Parse some lines; weights that are all integers stay integers."""
+    """Parse some lines; return a table, and the kinds of columns to use from now on.
+
+    Weights are read as integers until one of them is not.
+    """
 
     def scan() -> Table:
         return scan_table(

@@ -40,7 +40,7 @@ def matrix_market_layout(text: Text) -> Layout:
 
 
 def _banner(text: Text) -> tuple[str, bool, int]:
-    """Return the kinds of columns, whether symmetric, and the byte after the banner."""
+    """Return kinds of columns, whether it is symmetric, and the end of the banner."""
     _, end, line = next(text.lines(), (0, 0, ""))
     words = line.lower().split()
     expected = (

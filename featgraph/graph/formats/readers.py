@@ -1,7 +1,8 @@
-"""Read graphs and labels from text files, plain or gzipped (detected by content).
+"""Readers of graphs, labels and ratings: text, plain or gzipped, and slices.
 
-Files are untrusted: malformed or truncated files, and headers that do not match them,
-raise `FileFormatError` with path, line, the text found and the text expected.
+`read_graph` selects the format by the suffix, from `FORMATS`. Files are untrusted:
+malformed or truncated files, and headers that do not match them, raise
+`FileFormatError` with path, line, the text found and the text expected.
 """
 
 from __future__ import annotations
@@ -278,7 +279,7 @@ def read_graph(
     require_options(path, options)
     if target is not None and suffix != SLICES:
         raise ArgumentError(
-            "only slices have rows that a GPU takes as they are",
+            "only folders of slices are read to a GPU",
             where="target=",
             got=repr(str(PurePath(path))),
             expected=f"a {SLICES} folder",
@@ -344,7 +345,9 @@ class TextFormat:
     options: tuple[str, ...] = ()
 
 
+#: Suffixes of edge lists.
 EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
+#: The formats of text that `read_graph` reads, in the order of help texts.
 FORMATS = (
     TextFormat(
         "Matrix Market", (".mtx", ".mm"), read_matrix_market, matrix_market_layout, "%",
@@ -372,7 +375,7 @@ def _format_of(path: _Path) -> TextFormat:
 def _with_direction(
     found: TextFormat, directed: bool | None, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the options of a format's reader, with `directed` if it has that."""
+    """Return the options for a format's reader, with `directed` if it takes it."""
     if "directed" in found.options:
         return options | {"directed": directed is not False}
     return dict(options)
@@ -438,7 +441,7 @@ def require_no_options(
         raise ArgumentError(
             "slices have no options",
             where=", ".join(options),
-            expected="none: the graph was read when they were made",
+            expected="no options: they were applied when the slices were made",
             fix="give the options to featgraph convert",
         )
     _require_direction(path, is_directed, directed)

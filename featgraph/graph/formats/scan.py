@@ -165,7 +165,7 @@ def _parse_real(text: _Array, at: int, separator: int) -> tuple[bool, float, Any
         if status != OK or abs(exponent) > 1000:
             return False, 0.0, none, at
         scale -= exponent
-    # Fields without digits ("", ".", "-") are left to Python as well, which refuses.
+    # Python also gets fields without digits ("", ".", "-"), and raises for them.
     if not _is_end(text, at, separator) or not seen_digit:
         return False, 0.0, none, at
     sign = np.uint64(negative) << np.uint64(63)
@@ -241,7 +241,7 @@ def _scan_fields(
 
 @jit
 def _next_row(text: _Array, at: int, marks: _Array, separator: int) -> int:
-    """Return where the next line that is neither empty nor a comment begins."""
+    """Return the begin of the next line that is neither empty nor a comment."""
     while at < text.size:
         at = _skip_blanks(text, at, separator)
         if at == text.size:
@@ -260,16 +260,16 @@ def _next_row(text: _Array, at: int, marks: _Array, separator: int) -> int:
 def _scan_plain(
     text: _Array, start: int, marks: _Array, field_count: int, integers: _Array
 ) -> tuple[Any, Any]:
-    """Fill the columns from lines of unsigned integers, one byte between two of them.
+    """Fill the columns from lines of unsigned integers with one byte between fields.
 
-    It stops at the beginning of the first line that has anything else, or an integer of
-    more than 18 digits, or no end: the other functions read that one.
+    Stop at the begin of the first line that has anything else, an integer of more than
+    18 digits, or no newline: the other functions read this line.
 
     Returns
     -------
     rows, position : int
     """
-    # Unsigned, for which Numba does not count from the end.
+    # Unsigned indices: Numba has no branch for negative ones.
     at, size, row = np.uint64(start), np.uint64(text.size), np.uint64(0)
     one, many = np.uint64(1), np.uint64(18)
     zero, nine = np.uint64(48), np.uint64(9)
@@ -287,7 +287,7 @@ def _scan_plain(
                     break
                 value = value * np.uint64(10) + digit
                 at += one
-            # Without any digit, this is more than `many`.
+            # Without a digit, the difference wraps around and is more than `many`.
             if at == size or at - first - one >= many:
                 return np.int64(row), np.int64(begin)
             integers[field, row] = value
@@ -370,7 +370,7 @@ def scan_rows(
 
 @jit
 def find_row(text: _Array, start: int, marks: _Array, row: int) -> int:
-    """Return the first byte of a row's line, for errors that are found later."""
+    """Return the first byte of a row's line, for errors found after the scan."""
     separator = _separator(marks)
     at = _next_row(text, start, marks, separator)
     for _ in range(row):
@@ -400,8 +400,9 @@ def count_lines(text: _Array) -> int:
     return count
 
 
-# Exponents of ten outside of which doubles are zero or infinite; a half word.
+# Exponents of ten outside of which numbers of 19 digits are zero or infinite.
 _LEAST, _MOST = -342, 308
+# Mask of the lower half of a word.
 _HALF = np.uint64(0xFFFFFFFF)
 
 
@@ -412,7 +413,7 @@ def _power_of_five(exponent: int) -> int:
     if exponent >= 0:
         return power << (128 - width) if width <= 128 else power >> (width - 128)
     found = (1 << (width + 127)) // power + 1
-    if exponent < -27:  # truncated after more bits than the others
+    if exponent < -27:  # Lemire's table computes these with more bits, then truncates
         found = (1 << (2 * width + 128)) // power + 1
     return found >> max(found.bit_length() - 128, 0)
 
@@ -506,7 +507,7 @@ def double_bits(digits: Any, exponent: int) -> tuple[bool, Any]:
 
 
 Array = NDArray[Any]
-#: Least bytes of a piece for one thread: a few milliseconds.
+#: Least bytes of a thread's piece, which takes a few milliseconds.
 PIECE_BYTES = 1 << 20
 
 

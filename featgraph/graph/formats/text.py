@@ -40,9 +40,9 @@ UTF8_BOM = b"\xef\xbb\xbf"
 #: Bytes that are decompressed at once.
 _CHUNK_BYTES = 1 << 22
 
-# Default limit on memory, relative to the file: edge lists compress 3- to 10-fold
-# (measured on SNAP and Matrix Market files), gzip bombs 1000-fold. The second number is
-# the least limit in bytes.
+# Default limit on memory, relative to the size of the file: edge lists compress 3- to
+# 10-fold (measured on SNAP and Matrix Market files), gzip bombs 1000-fold. The limit is
+# at least `_FREE_BYTES`.
 _MAX_RATIO = 100
 _FREE_BYTES = 64 << 20
 
@@ -214,7 +214,7 @@ def _refuse_utf16(name: str, data: bytes) -> None:
     """Raise FileFormatError for text with a UTF-16 byte order mark."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileFormatError(
-            "not UTF-8 text", where=f"{name}:1", got="UTF-16", fix="convert it"
+            "not UTF-8 text", where=f"{name}:1", got="UTF-16", fix="convert to UTF-8"
         )
 
 

@@ -20,7 +20,7 @@ _Path: TypeAlias = str | os.PathLike[str]
 # Words are separated by blanks.
 _WORD = re.compile(rb"\S+")
 
-# Approximate bytes of the name of a state.
+# Approximate memory for the name of a state, in bytes.
 _STATE_BYTES = 64
 
 
@@ -51,7 +51,8 @@ def read_uai(path: _Path, *, max_bytes: int | None = None) -> FactorGraph:
     if tokens.peek().upper() not in (b"MARKOV", b"BAYES"):
         tokens.fail("not a UAI model", expected="MARKOV or BAYES")
     tokens.take("the kind of model")
-    # After every count come at least as many words, of two bytes or more each.
+    # Each count is followed by at least as many words, each of a byte and a blank: a
+    # larger count cannot be true.
     variables = tokens.count("number of variables", 1, (tokens.left_bytes + 1) // 2)
     most = text.limit_bytes // _STATE_BYTES
     states = [tokens.count("number of states", 1, most) for _ in range(variables)]
@@ -106,7 +107,7 @@ def read_uai_evidence(path: _Path, *, max_bytes: int | None = None) -> dict[int,
             tokens.fail("a variable observed in two states", begin)
     if not tokens.at_end:
         tokens.fail(
-            "more observations than the first number says",
+            "more observations than the first number of the file",
             expected="one set of evidence and the end of the file",
         )
     return evidence

@@ -35,7 +35,7 @@ class DeviceArray(GivenArray):
         self.values, self.shape, self.dtype = array, tuple(array.shape), array.dtype
 
     def _found(self, kernel: Any, count: int, *arguments: Any) -> int | None:
-        """Return the smallest index found by a kernel; None for none."""
+        """Return the smallest index that a kernel finds; None if it finds none."""
         found = arrays.place_found()
         arrays.launch_over(kernel, count, _seen(self.values), *arguments, found)
         first = arrays.read_found()
@@ -52,7 +52,8 @@ class DeviceArray(GivenArray):
                 return None if is_inside else 0
         least, most = seen.type(least), seen.type(most)
         fits = (least <= low) & (high <= most)
-        if is_inside:  # the range is empty in columns with only larger or smaller ones
+        if is_inside:
+            # No value of a column is in the range: all are below it or above it.
             fits = (most < low) | (high < least) | ((least > 0) & (most < positive))
         if fits.all():
             return None
@@ -73,13 +74,13 @@ class DeviceArray(GivenArray):
         return DeviceArray(strided(self.values, shape, steps, offset)).on_host()
 
     def on_host(self) -> Array:
-        """Return the array as a NumPy array; one on the GPU is copied."""
+        """Return the array as a NumPy array, copied to the host."""
         return arrays.read(_copy(self.values, self.dtype))
 
     def astype(
         self, dtype: np.dtype[Any] | type[Any], where: str | None = None
     ) -> GivenArray:
-        """Return the values rounded to a dtype; the object itself if it has it."""
+        """Return the values rounded to a dtype; `self` if they have this dtype."""
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self

@@ -1,8 +1,8 @@
 """Arrays of callers, checked on the host or on the GPU.
 
 `GivenArray` is the interface, `HostArray` an array on the host, and
-`inputs.device.DeviceArray` one on the GPU. Results are bitwise equal: both sum in the
-same order (`ROWS_OF_A_PART`).
+`inputs.device.DeviceArray` an array on the GPU. Their results are bitwise equal: both
+sum in the same order (`ROWS_OF_A_PART`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ __all__ = ["ROWS_OF_A_PART", "GivenArray", "Held", "HostArray"]
 
 Array = npt.NDArray[Any]
 
-#: Rows of one part of a sum over rows. The sums of parts are summed in the same way. A
-#: GPU takes 33 and 262 us for 10**5 and 10**8 numbers, and 76 and 383 us with 256 rows
-#: (H200, 2026).
+#: Rows per part of a sum over rows; the sums of parts are summed in the same way. With
+#: 64 rows, a GPU takes 33 us for 10**5 numbers and 262 us for 10**8; with 256 rows, 76
+#: and 383 us (H200, 2026).
 ROWS_OF_A_PART = 64
-#: Factor for rows of finite values whose sums overflow.
+#: Factor by which rows of finite values are scaled if a sum overflows; it is a power of
+#: two, so that scaling does not round.
 _TO_ADD_UP = 2.0**-64
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Rows of numbers among rows of nan.
+    """Rows of numbers, separated from rows of nan.
 
     Attributes
     ----------
@@ -143,17 +144,17 @@ class GivenArray(ABC):
 
     @abstractmethod
     def row(self, index: int) -> Any:
-        """Return a row, or an element of one axis, on the host."""
+        """Return a row, or an element of a one-dimensional array, on the host."""
 
     @abstractmethod
     def on_host(self) -> Array:
-        """Return the array as one of NumPy; one on the GPU is copied."""
+        """Return the array as a NumPy array; an array on the GPU is copied."""
 
     @abstractmethod
     def astype(
         self, dtype: np.dtype[Any] | type[Any], where: str | None = None
     ) -> GivenArray:
-        """Return the values rounded to a type; itself if it has that type.
+        """Return the values rounded to a dtype; `self` if they have this dtype.
 
         Parameters
         ----------
@@ -214,7 +215,7 @@ class GivenArray(ABC):
 
 
 class HostArray(GivenArray):
-    """An array of the host."""
+    """An array of a caller on the host."""
 
     def __init__(self, values: Array) -> None:
         self.values, self.shape, self.dtype = values, values.shape, values.dtype
@@ -223,7 +224,8 @@ class HostArray(GivenArray):
         """Return the first index of a value that is in a range, or is not."""
         x: Array = self.values
         if is_inside:
-            # Usually there is none: minimum and maximum need no temporary array.
+            # Usually no value is inside, which minimum and maximum show without a
+            # temporary array.
             if not x.size or bool(x.min() > most) or bool(x.max() < least):
                 return None
             found = (least <= x) & (x <= most)
@@ -245,13 +247,13 @@ class HostArray(GivenArray):
         return self.values[index]
 
     def on_host(self) -> Array:
-        """Return the array as one of NumPy; one on the GPU is copied."""
+        """Return the array as a NumPy array, without a copy."""
         return self.values  # type: ignore[no-any-return]
 
     def astype(
         self, dtype: np.dtype[Any] | type[Any], where: str | None = None
     ) -> GivenArray:
-        """Return the values rounded to a type; itself if it has that type."""
+        """Return the values rounded to a dtype; `self` if they have this dtype."""
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self
@@ -282,6 +284,7 @@ class HostArray(GivenArray):
     def sums_of_columns(self) -> Array:
         """Return the sum of each column of (N, K), on the host."""
         x: Array = self.values
+        # In the order of the GPU kernel: row i of the result sums the rows i + k parts.
         while len(x) > 1:
             parts = -(-len(x) // ROWS_OF_A_PART)
             total = x[:parts].copy()

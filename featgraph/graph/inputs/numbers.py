@@ -121,7 +121,7 @@ def _from_objects(array: Array, where: str, error: type[FeatGraphError]) -> Arra
                 "the values are not an array of numbers",
                 where=_place(where, i, array.shape),
                 got=f"{item!r:.60} ({type(item).__name__})",
-                expected="numbers; a value that is missing has to be given one"
+                expected="numbers; replace missing values by numbers"
                 if array.ndim
                 else "an array of numbers",
                 fix="give .toarray()" if hasattr(item, "toarray") else None,
@@ -295,8 +295,8 @@ def _refuse_ragged(values: object, role: str, error: Exception) -> None:
         raise GraphInputError(
             "rows of different lengths make no array",
             where=f"{role}, row {odd}",
-            got=f"{values[odd]!r:.60} behind {values[0]!r:.60}",
-            expected="numbers, or rows of as many numbers each",
+            got=f"{values[odd]!r:.60} after {values[0]!r:.60}",
+            expected="numbers, or rows of equal length",
         ) from error
 
 
@@ -307,7 +307,7 @@ def _library(values: object) -> str:
 def _refuse_hidden(values: Any, role: str) -> None:
     """Raise if entries are masked or missing, since conversion would give them values.
 
-    NaN is a valid float. Missing entries are those in a mask or a bitmap of nulls,
+    NaN is a valid float. Missing entries are marked in a mask or a bitmap of nulls,
     which a library stores beside the values.
     """
     if isinstance(values, np.ndarray):
@@ -321,7 +321,7 @@ def _refuse_hidden(values: Any, role: str) -> None:
             )
         return
     if isinstance(values, list | tuple):
-        # Types first: one pass in C, since most entries are numbers.
+        # The set of types first, in one pass in C: usually all entries are numbers.
         if any(_may_hide(kind) for kind in set(map(type, values))):
             for item in values:
                 _refuse_hidden(item, role)

@@ -52,7 +52,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Types of single values that are stored without conversion.
+#: Types of single numbers that are stored without conversion.
 _STORED_AS = frozenset({bool, *(np.dtype(name).type for name in STORAGE_DTYPES)})
 #: The largest number of features: kernels count them in int32.
 _MOST_FEATURES = 2**31 - 1
@@ -108,9 +108,8 @@ def given_array(
 
 
 def _on_gpu(values: Any, where: str) -> GivenArray:
-    # Both import the dialect.
-    from featgraph.cuda.foreign import foreign_array
-    from featgraph.graph.inputs.device import DeviceArray
+    from featgraph.cuda.foreign import foreign_array  # imports the dialect
+    from featgraph.graph.inputs.device import DeviceArray  # likewise
 
     foreign = foreign_array(values, where)
     if foreign is None:
@@ -202,14 +201,14 @@ def filled(name: str, value: Array, shape: tuple[int, ...]) -> Filled:
 
 
 class Borrowed:
-    """A caller's array on the GPU, to be copied on the GPU in a storage dtype."""
+    """A caller's array on the GPU, which will be copied there in a storage dtype."""
 
     def __init__(self, foreign: Foreign, dtype: np.dtype[Any], where: str) -> None:
         self._foreign, self._where = foreign, where
         self.dtype, self.shape, self.ndim = dtype, foreign.shape, foreign.ndim
 
     def copied(self, rows: Rows | None = None) -> DeviceValues:
-        """Return a copy, of some rows only if given.
+        """Return a copy of all rows, or of `rows`.
 
         Raises
         ------
@@ -240,7 +239,7 @@ class Borrowed:
 
 
 def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowed:
-    """Return values in a storage dtype: an array on the host or on the GPU.
+    """Return values in a storage dtype: an array on the host, or a `Borrowed` array.
 
     Parameters
     ----------

@@ -51,7 +51,8 @@ class DistributedBuilders:
         Take a `PartitionRequest`, and the arguments of a constructor, the reader or a
         generator. They return None on a single rank, which then has the whole graph.
     alone : callable
-        Called when a State is made on a graph that only this rank has.
+        Called when a State is made on a graph that is not distributed: it warns if this
+        process is one of several ranks.
     """
 
     of_edges: Callable[..., Any]
@@ -61,7 +62,7 @@ class DistributedBuilders:
     alone: Callable[[], None]
 
 
-#: Has one entry when `featgraph.ranks` is imported.
+#: Empty until `featgraph.ranks` is imported, which adds one entry.
 distributed_builders: list[DistributedBuilders] = []
 
 #: Orders of `Graph.partition`.
@@ -75,9 +76,9 @@ class PartitionRequest:
     Attributes
     ----------
     along : str
-        "in" or "both": the edges at own vertices that a rank has.
+        "in" or "both": which edges at its own vertices a rank stores.
     ranks : object
-        The caller's number of ranks that get vertices; not checked.
+        The caller's number of ranks that get vertices; not yet checked.
     """
 
     along: str
@@ -106,23 +107,23 @@ def partition_request(
         if is_given and along == "both" and ranks is None:
             return None
         raise GraphInputError(
-            "only a graph in parts has an order, and ranks",
+            "these options apply to a distributed graph only",
             where="order=, along=, ranks=",
             got="partition=None",
             fix='partition="edges"',
         )
     if not isinstance(partition, str) or partition != "edges":
         raise GraphInputError(
-            "unknown way to have a graph in parts",
+            "unknown kind of partition",
             where="partition=",
             got=shown(partition),
-            expected="'edges', or None for a graph that each rank has for itself",
+            expected="'edges', or None for a whole graph on this rank",
         )
     if isinstance(order, str) and order == "given":
         return PartitionRequest(str(along), ranks)
     is_known = isinstance(order, str) and order in _ORDERS
     raise GraphInputError(
-        "this order takes the whole graph, which no rank has"
+        "this order is computed from the whole graph, which no rank has"
         if is_known
         else "there is no such order",
         where="order=",
@@ -130,7 +131,7 @@ def partition_request(
         expected="'given'",
         fix=f"featgraph convert --order {order} stores the graph in that order"
         if is_known
-        else "featgraph convert --order locality stores a graph in an order of its own",
+        else "featgraph convert --order locality stores a graph in another order",
     )
 
 
@@ -188,7 +189,7 @@ def checked_parts(parts: object, name: str = "parts") -> int:
         f"not a number of {name}",
         where=name,
         got=shown(parts),
-        expected="an integer, 1 or more; more than there are vertices leave some empty",
+        expected="an integer, 1 or more; parts beyond the number of vertices are empty",
         fix="parts=4, or cuts=",
     )
 
@@ -197,14 +198,14 @@ def checked_parts(parts: object, name: str = "parts") -> int:
 
 
 class Ordered(NamedTuple):
-    """An order of vertices, with cuts if it is made for P parts.
+    """An order of vertices, with cuts if it was computed for P parts.
 
     Attributes
     ----------
     order : ndarray of int32, shape (V,), or None
         The vertex at each place; None: by number.
     cuts : ndarray of int64, shape (P + 1,), or None
-        None: `cuts` chooses them.
+        None: the module `cuts` chooses them.
     """
 
     order: NDArray[np.int32] | None
@@ -255,8 +256,8 @@ def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
     work = balance.edge * graph.in_degree + balance.vertex
     falling = np.argsort(-graph.in_degree.astype(np.int64), kind="stable")
     part = np.empty(falling.size, np.int32)
-    # Cuts are rounded to whole words, which moves vertices at the ends of parts. Put
-    # vertices of few edges there, and those of high degree in the middle.
+    # Rounding cuts to whole words moves vertices at the ends of parts to other parts:
+    # put vertices of few edges there, and vertices of high degree in the middle.
     few = WORD if WORD * parts <= falling.size else 0
     kernels.deal(work[falling], parts, few * parts, part)
     turn = np.arange(falling.size)

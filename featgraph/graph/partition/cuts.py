@@ -30,19 +30,19 @@ __all__ = [
 if TYPE_CHECKING:
     from featgraph.graph.views.structure import Structure
 
-#: Chosen cuts are multiples of it, so that a word of a bitvector has one owner.
+#: Bits of a word of a bitvector. Chosen cuts are multiples, so that a word has one
+#: owner.
 WORD = 32
 
-#: Relative distance from the least possible bound on a part's work at which the search
-#: ends, if ghosts have a weight.
+#: Relative width of the interval at which the bisection of `_fill_parts` ends.
 TOLERANCE = 1 / 256
 
 
 class Balance(NamedTuple):
     """Weights of the work that is balanced between ranks, in units of an in-edge.
 
-    If only in-edges count, one of 512 ranks owns up to 28 times the mean number of
-    vertices of an R-MAT graph of 2**17 vertices in generated order. A vertex of
+    If only in-edges counted, one of 512 ranks would own up to 28 times the mean number
+    of vertices of an R-MAT graph of 2**17 vertices in generated order. A vertex of
     PageRank or label propagation takes as long as three edges (R-MAT of scale 24, two
     NVIDIA H100s: 2.8 to 3.1).
 
@@ -68,7 +68,7 @@ def checked_balance(balance: object) -> Balance:
         "not the weights of an in-edge, a vertex and a ghost",
         where="balance",
         got=f"{balance!r:.80}",
-        expected="three numbers >= 0, of which one of the first two is positive",
+        expected="three numbers >= 0, at least one of the first two positive",
         fix=f"balance={tuple(Balance())}",
     )
 
@@ -99,7 +99,7 @@ def choose_cuts(
 
 
 def word_places(vertex_count: int) -> NDArray[np.int64]:
-    """Return the offsets of words of vertices, and the end of the last one."""
+    """Return the first vertex of each word of a bitvector, and the end of the last."""
     return np.append(np.arange(0, vertex_count, WORD), vertex_count)
 
 
@@ -138,7 +138,7 @@ def _edges_before(
 def _fill_parts(
     graph: Structure, order: NDArray[np.int32] | None, parts: int, balance: Balance
 ) -> NDArray[np.int64]:
-    """Find the least bound on the work of a part, and fill parts up to it.
+    """Find the least bound on the work of a part by bisection; fill parts up to it.
 
     The number of ghosts of a range is not a sum over its vertices, so prefix sums do
     not apply. O(E) for each bound that is tried.
@@ -181,8 +181,8 @@ def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
 # -- graphs with sides
 
 
-#: Most total weight of a side's vertices, relative to the mean work of a rank: vertices
-#: without edges are spread over ranks, and in-edges stay equal within 2 %.
+#: Total weight of a side's vertices, relative to the in-edges of one rank, at most. It
+#: spreads vertices without edges over ranks, and keeps in-edges equal within 2 %.
 _OF_A_SHARE = 0.02
 
 
@@ -212,7 +212,7 @@ def cut_each_side(
         The order of the vertices of a side; None: by number.
     parts : int
     balance : Balance or None
-        None: in-edges, and vertices with a weight that keeps in-edges nearly equal.
+        None: in-edges count 1, and vertices so little that in-edges are nearly equal.
 
     Returns
     -------
@@ -261,7 +261,7 @@ def _work_before(
 
 
 def _cuts(before: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
-    """Return the cuts of a side: the places nearest to equal work."""
+    """Return the cuts of a side, at the places nearest to equal work."""
     wanted = before[-1] * np.arange(1, parts) / parts
     above = np.minimum(np.searchsorted(before, wanted), before.size - 1)
     below = np.maximum(above - 1, 0)

@@ -1,10 +1,10 @@
 """Loops over the edges of a graph or a rank, for partitions, shards and loading.
 
-While a distributed graph is loaded, the vertices of a rank are a bitvector, with the
-number of set bits before each of its words: two bits per vertex. The local number of a
-vertex is the number of bits set before its own. Each word has one owner, since ranges
-of ranks begin at multiples of 32, so that no loop branches on the owner of an edge's
-other end.
+While a distributed graph is loaded, the set of a rank's vertices (own and ghosts) is a
+bitvector, with the number of set bits before each of its words: two bits per vertex.
+The local number of a vertex is the number of bits set before its own, counted owner by
+owner. Each word has one owner, since ranges of ranks begin at multiples of 32, so that
+no loop branches on the owner of an edge's other end.
 
 Import this module inside functions only: it loads Numba.
 """
@@ -61,7 +61,7 @@ def collect_ghosts(
 def renumber(
     sources: _Array, first: int, last: int, ghost_numbers: _Array, local: _Array
 ) -> None:
-    """Convert sources to local numbers: own vertices count from `first`."""
+    """Convert sources to local numbers; own vertex `first` becomes 0."""
     for i in range(sources.size):
         u = sources[i]
         local[i] = u - first if first <= u < last else ghost_numbers[u]
@@ -73,8 +73,8 @@ def sweep(
 ) -> None:
     """Run two breadth-first searches from each unvisited seed.
 
-    The second search starts at the last vertex of the first one, which is far from most
-    others, so that there are many small levels.
+    The second search, whose order is stored, starts at the last vertex of the first: it
+    is far from most others, so that there are many small levels.
     """
     begin = 0
     for seed in seeds:
@@ -110,7 +110,9 @@ def fill_parts(
     stamp: int,
     cuts: _Array,
 ) -> bool:
-    """Assign each part as many words as fit into `bound`; return whether all fit.
+    """Assign each part as many words of vertices as fit into `bound`.
+
+    Return whether the parts take all vertices.
 
     `work` has the weights of an edge, a vertex and a ghost, and the size of a word.
     `mark` has, by place, the stamp of the part that last had a vertex as a ghost;
@@ -263,7 +265,7 @@ def count_both_owners(
 def list_by_both_owners(
     sources: _Array, targets: _Array, owners: _Array, bounds: _Array, found: _Array
 ) -> None:
-    """List the places of edges by these owners; `bounds` as for `list_by_owner`."""
+    """List the places of edges by both owners; `bounds` as for `list_by_owner`."""
     for i in range(sources.size):
         one, other = owners[targets[i] >> 5], owners[sources[i] >> 5]
         found[bounds[one]] = i
@@ -294,7 +296,7 @@ def list_at(
 
 @jit
 def mark(ends: _Array, words: _Array) -> None:
-    """Set the bit of each vertex."""
+    """Set the bits of vertices in a bitvector."""
     for u in ends:
         words[u >> 5] |= np.uint32(1) << np.uint32(u & 31)
 

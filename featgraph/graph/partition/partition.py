@@ -77,7 +77,7 @@ class Partition:
         return f"Partition({self.vertex_count} vertices, {self.parts} parts{order})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By way of the constructor, which makes the arrays read-only again.
+        # Unpickling calls the constructor, which makes the arrays read-only again.
         return type(self), (self.cuts, self.order)
 
     @property
@@ -92,7 +92,7 @@ class Partition:
 
     @property
     def is_led(self) -> bool:
-        """Whether the first of several ranges has all vertices."""
+        """Whether there are several ranges, and the first one has all vertices."""
         return self.parts > 1 and self.vertex_count == int(self.cuts[1]) > 0
 
     @property
@@ -136,7 +136,7 @@ class Partition:
                 expected=f"0 <= vertex < {self.vertex_count}",
             )
         places = numbers if self.places is None else self.places[numbers]
-        # From the right: of ranges with the same begin, all but the last are empty.
+        # "right": of several ranges with the same begin, all but the last are empty.
         return (np.searchsorted(self.cuts, places, "right") - 1).astype(np.int32)
 
     @cached_property
@@ -178,7 +178,7 @@ def _checked_cuts(cuts: object) -> NDArray[np.int64]:
 
 
 def checked_order(order: object, vertex_count: int) -> NDArray[np.int32]:
-    """Return the vertex at each place, a new array; GraphInputError if one is missing.
+    """Return a copy of an order; GraphInputError if it is not a permutation.
 
     Parameters
     ----------

@@ -1,4 +1,8 @@
-"""Shards: the parts of a distributed graph."""
+"""Shards: the parts of a distributed graph.
+
+`make_shards` cuts a whole graph along a partition: `_find_part` finds edges and ghosts
+of each rank, and `_make_shard` adds the lists of own vertices to send.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +109,9 @@ class Shard:
     @cached_property
     def _by_number(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Numbers in the whole graph, ascending, and the local number of each."""
-        if self.partition.order is None:  # ghosts ascend around own ones
+        # Without an order, numbers of lower ranks' ghosts are below those of own
+        # vertices, numbers of higher ranks' ghosts above.
+        if self.partition.order is None:
             after = int(self.ghosts[self.rank])
             own, before, behind = np.split(
                 np.arange(self.numbers.size, dtype=np.int32), [self.own, after]
@@ -174,7 +180,7 @@ def check_fits(graph: Structure, partition: Partition) -> None:
 
 @dataclass(frozen=True)
 class _Edges:
-    """Edges of a part in given order: ends, and ids of the edges and their twins."""
+    """Edges of a part in given order: ends, and ids of edges, followed by twins."""
 
     sources: NDArray[np.int32]
     targets: NDArray[np.int32]
@@ -229,13 +235,13 @@ def _find_part(
 def _edges_into(
     graph: Structure, partition: Partition, first: int, last: int
 ) -> _Edges:
-    """Return the edges into the vertices at some places, by places."""
+    """Return the edges into the vertices of a range of places; ends are places."""
     columns, edge_ids, own = _rows(graph.in_edges, partition, first, last)
     return _Edges(columns, own, edge_ids)
 
 
 def _edges_out(graph: Structure, partition: Partition, first: int, last: int) -> _Edges:
-    """Return the edges from the vertices at some places to vertices of other ranks."""
+    """Return the edges from a range of places to other ranks; ends are places."""
     rows = graph.out_edges
     columns, slots, own = _rows(rows, partition, first, last)
     leaves = (columns < first) | (columns >= last)
@@ -257,9 +263,9 @@ def _joined(graph: Structure, one: _Edges, other: _Edges) -> _Edges:
 
 
 def _undirected(graph: Structure, partition: Partition, into: Any) -> _Edges:
-    """Return the given edges at own vertices, by places.
+    """Return the given edges at own vertices; ends are places.
 
-    `into` are the ids of all in-edges: given edges, twins, or both.
+    `into` has the ids of all their in-edges, which may be given edges or twins.
     """
     ids = np.asarray(into, graph.twins.dtype)
     given, count = graph.given_index[ids], graph.given_edge_count
@@ -289,7 +295,7 @@ def _first_of_each(
 def _rows(
     rows: Adjacency, partition: Partition, first: int, last: int
 ) -> tuple[NDArray[np.int32], range | NDArray[Any], NDArray[np.int32]]:
-    """Return other ends, slots, and own places of the rows at some places."""
+    """Return other ends, slots and own ends of the rows of a range of places."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     offsets, columns = rows.row_offsets, rows.column_indices

@@ -1,14 +1,14 @@
 """Checks of the arrays in a folder of slices, for all of its readers.
 
-Checksums have no key, so an altered array may have a valid checksum. Readers of a whole
-folder, of a part of it, and to a GPU therefore check that
+Checksums have no key, so an altered array may have a valid checksum. All readers
+therefore check more. By array (see `files.ARRAYS`):
 
-sources, rows   are in range; rows ascend within the edges into a vertex; each given
-                edge occurs once; both sums of the digest equal those of the manifest;
-                twins have equal sums, so that each is a reverse edge
-weights         have the sums of the manifest, and weights of twins, too
+sources, rows   in range; rows ascend within the edges into a vertex; each given edge
+                occurs once; both sums of the digest equal those of the manifest; twins
+                have the same sums, so that each is the reverse of a given edge
+weights         the sums equal those of the manifest, also for weights of twins
 offsets         ascend from 0 to E
-words, outs     are the counts of these edges
+words, outs     equal the counts of these edges
 order, starts   have each vertex once, and its first edge
 names           ascend, or are different words
 
@@ -131,7 +131,10 @@ def sums_of_vertices(
     first: int = 0,
     share: tuple[int, int] = (0, 1),
 ) -> NDArray[np.uint64]:
-    """Return the contribution to these sums of stored arrays of some vertices.
+    """Return the contributions of arrays of some vertices to the sums of edges.
+
+    The sums `ROWS` and `OUTS` are subtracted, so that they cancel those of the edges in
+    a valid folder.
 
     Parameters
     ----------
@@ -158,7 +161,7 @@ def sums_of_vertices(
     found[sums.ROWS] = np.array(parts, np.uint64).sum()
     if outs is not None:
         found[sums.OUTS] = sums.add_outs(outs, first)
-    np.negative(found, out=found)  # cancels the equal sums of edges
+    np.negative(found, out=found)
     if starts is not None:
         found[sums.STARTS] = sums.add_starts(*starts)
     return found
@@ -184,7 +187,7 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
     altered = "sources.bin, rows.bin, offsets.bin" + has_order * ", order.bin"
     ends = manifest.vertex_count, manifest.directed, two(sums.GIVEN)
     if found[sums.ROWS]:
-        _fail(slices, "rows", "rows that are not those of the given edges, each once")
+        _fail(slices, "rows", "rows that are not those of each given edge once")
     if not manifest.directed and two(sums.TWINS) != two(sums.GIVEN):
         what = "undirected edges that do not lead both ways"
         _fail(slices, "sources", what, f"one altered of {altered}")
@@ -227,7 +230,7 @@ def read_words(slices: Slices) -> NDArray[np.int64]:
 
 
 def require_words(slices: Slices, ends: _Array, words: _Array) -> None:
-    """Raise FileFormatError unless words are the in-edges of 32 vertices each.
+    """Raise FileFormatError unless `words` has the in-edges of each 32 vertices.
 
     Parameters
     ----------

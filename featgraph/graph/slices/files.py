@@ -49,8 +49,10 @@ __all__ = [
 
 #: Identification in the manifest, and its file name.
 _FORMAT, _VERSION, _NAME = "featgraph slices", 2, "manifest.json"
-#: Checksums of 2^31 edges, with weights of 8 bytes, take a thousandth of this.
+#: Most bytes of a manifest. The checksums of 2**31 edges with weights of 8 bytes take a
+#: thousandth of it.
 _MOST_BYTES = 1 << 28
+#: The fix in errors of manifests.
 _AGAIN = "make the folder again: featgraph convert"
 
 #: JSON types of fields.
@@ -64,7 +66,7 @@ ARRAYS = {
     "offsets": ("<i8",),  # (V + 1,): begin of the edges into each vertex
     "words": ("<i8",),  # in-edges of each 32 vertices
     "outs": ("<i8",),  # (V,): out-degrees, of a directed graph
-    "sources": ("<i4",),  # (E,): by target, then as given, and twins with them
+    "sources": ("<i4",),  # (E,): by target, in given order within a row; with twins
     "rows": ("<i4", "<i8"),  # (E,): the row in given order; twin of i: E_given + i
     "weights": ("<f2", "<f4", "<f8", "<i1", "<i2", "<i4", "<i8", "|i1",
                 "<u1", "<u2", "<u4", "<u8", "|u1"),
@@ -124,14 +126,14 @@ class Manifest:
 
     @property
     def weights_dtype(self) -> np.dtype[Any] | None:
-        """The type of weights; None without."""
+        """The dtype of weights, in native byte order; None without."""
         if "weights" not in self.arrays:
             return None
         return np.dtype(self.arrays["weights"].dtype).newbyteorder("=")
 
     @property
     def checksum(self) -> int:
-        """The checksum of all fields, equal for equal folders."""
+        """The CRC-32 of all fields; folders with equal arrays have equal ones."""
         return _checksum(asdict(self))
 
 
@@ -239,7 +241,7 @@ def _fail(path: Path, what: str, got: object, expected: object = None) -> NoRetu
 
 
 Array = NDArray[Any]
-#: The fix in errors.
+#: The fix in errors of arrays.
 _COPY_AGAIN = "copy the folder again, or make it again: featgraph convert"
 #: Blocks that a thread reads and checks at once.
 _TOGETHER = 4

@@ -44,7 +44,7 @@ Array = Any
 
 
 def closed_offsets(degrees: Array) -> Array:
-    """Return the offsets of rows with some lengths, and the end of the last one."""
+    """Return the offsets of rows, shape (V + 1,), from their lengths."""
     before, total = sorting.scanned(degrees)
     dtype = offset_dtype(int(memory.read(total)[0]))
     offsets = memory.empty((degrees.size + 1,), dtype)
@@ -58,7 +58,7 @@ def closed_offsets(degrees: Array) -> Array:
 class RowsOnGpu(PlacedRows):
     """The edges into the vertices at some places, on the GPU.
 
-    `degrees` are int32.
+    `degrees` is int32.
     """
 
     degrees: Array

@@ -1,4 +1,9 @@
-"""Readers of whole graphs from slices, and of the rows of a range of vertices."""
+"""Readers of whole graphs from slices, and of the rows of a range of vertices.
+
+`PlacedRows` is the interface for rows of some ranges of vertices, on the host
+(`StoredRows`) or on a GPU (`on_gpu.RowsOnGpu`). `read_slices` reads a whole graph to
+the host; ranks read their own ranges.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +65,7 @@ def open_slices(path: object) -> Slices:
 class PlacedRows(ABC):
     """The edges into the vertices at some places, on the host or on the GPU.
 
-    Arrays of edges that are longer than the edges have room for others behind these.
+    Arrays of edges may be longer than the number of edges: callers append others.
 
     Attributes
     ----------
@@ -68,9 +73,9 @@ class PlacedRows(ABC):
     ranges : sequence of (int, int)
         First and last place of each range.
     spans : list of (int, int)
-        The edges of each range.
+        Begin and end of the edges of each range, in the stored arrays.
     offsets, degrees : array
-        Where each row begins, and the last one ends; the number of edges of each row.
+        Begin of each row, and end of the last one; the number of edges of each row.
     """
 
     slices: Slices
@@ -84,7 +89,7 @@ class PlacedRows(ABC):
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """The offset of each row in the stored arrays, on the host."""
+        """The begin of each row in the stored arrays, on the host."""
         sizes = [last - first for first, last in self.ranges]
         before = np.cumsum([0, *(end - begin for begin, end in self.spans)])
         shifts = [span[0] - at for span, at in zip(self.spans, before, strict=False)]
@@ -270,7 +275,7 @@ def require_offsets(
             "rows that do not follow each other",
             where=str(slices.folder / "offsets.bin"),
             got=f"offsets {begin} to {end}",
-            expected=f"ascending ones of {manifest.edge_count} edges",
+            expected=f"offsets that ascend from 0 to {manifest.edge_count}",
         )
 
 
@@ -279,14 +284,14 @@ def within_a_side(slices: Slices) -> FileFormatError:
     return FileFormatError(
         "an edge within a side",
         where=str(slices.folder / "sources.bin"),
-        got="one, by where rows begin in offsets.bin",
+        got="an edge whose source is in the side of its row in offsets.bin",
         expected=f"edges that join two of the sides {slices.manifest.sides}",
         fix="convert again",
     )
 
 
 def read_rows(slices: Slices, kind: type[Any]) -> Any:
-    """Return all rows of a folder, as a kind of `PlacedRows` with a range a side."""
+    """Return all rows of a folder as a subclass of `PlacedRows`, one range per side."""
     manifest = slices.manifest
     sides = manifest.sides or (manifest.vertex_count,)
     rows = kind.of(slices, list(pairwise((0, *accumulate(sides)))))

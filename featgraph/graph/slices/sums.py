@@ -21,8 +21,8 @@ from featgraph.graph.building.digests import first_number, mixed_row, second_num
 
 _Array: TypeAlias = NDArray[Any]
 
-#: Number of sums, and the index of each, or of the first of two. The GPU kernel
-#: `add_slots` uses the same indices.
+#: Number of sums, and index of each. The first four are pairs of sums, as a digest has.
+#: The GPU kernels `add_slots` and `add_weights` use the same indices.
 SUMS = 12
 GIVEN, TWINS, GIVEN_WEIGHTS, TWIN_WEIGHTS, ROWS, OUTS, STARTS, DESCENTS = (
     0, 2, 4, 6, 8, 9, 10, 11,
@@ -35,7 +35,7 @@ _TOGETHER = 1024
 @jit
 def find_range(values: _Array, first: int, last: int, found: _Array) -> None:
     """Store the least and the greatest of some integers."""
-    part = values[first:last]  # no index wraps around, so loads are vectorized
+    part = values[first:last]  # indices from 0: Numba vectorizes the loads
     low = high = part[0]
     for i in range(part.size):
         low, high = min(low, part[i]), max(high, part[i])
@@ -53,7 +53,10 @@ def add_rows(first: int, last: int) -> Any:
 
 @jit
 def add_outs(outs: _Array, first: int) -> Any:
-    """Return the sum over sources, from out-degrees of vertices from `first` on."""
+    """Return the sum over sources of edges, computed from out-degrees.
+
+    ``outs[i]`` is the out-degree of vertex ``first + i``.
+    """
     total = np.uint64(0)
     for i in range(outs.size):
         total += np.uint64(outs[i]) * mixed_row(np.uint64(first + i))
@@ -62,10 +65,10 @@ def add_outs(outs: _Array, first: int) -> Any:
 
 @jit
 def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
-    """Return the sum over vertices and first edges, minus that of their successors.
+    """Sum a hash of each vertex and its first edge, minus that of the next vertex.
 
-    Edges of consecutive vertices are adjacent, so the sum telescopes: only the first
-    vertex and the end of the last one remain.
+    The first edge of the next vertex is the end of this vertex's row, so the sum
+    telescopes: only the first vertex and the end of the last one remain.
     """
     total = np.uint64(0)
     for i in range(starts.size):
@@ -100,7 +103,7 @@ def add_slots(
     Parameters
     ----------
     adjacency : tuple of ndarray
-        Offsets, sources, rows in given order, and bits of weights, or none of these.
+        Offsets, sources, rows in given order, and bits of weights (empty without).
     vertices : ndarray of int32
         The vertex of each number; empty if ends are vertices.
     number : int
@@ -112,7 +115,7 @@ def add_slots(
     found : ndarray of uint64
     """
     offsets, sources, rows, weights = adjacency
-    # Target and number of the previous slot, followed by those of each slot.
+    # Entry 0 is for the slot before this piece, entry i + 1 for slot i of the piece.
     targets = np.full(_TOGETHER + 1, -1, np.int64)
     numbers = np.full(_TOGETHER + 1, -1, np.int64)
     words = np.empty(_TOGETHER, np.uint64)

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-#: Edges that are written at a time.
+#: Elements of an array that are written at a time.
 _CHUNK = 1 << 22
 #: Default memory for sorting, in bytes.
 MEMORY_BYTES = 1 << 28
@@ -73,7 +73,7 @@ class Edges:
     directed : bool
     weights_dtype : dtype or None
     names : ndarray of integers, or None
-        uint8: the letters of words.
+        As `stored_names` returns them; uint8 are the letters of words.
     order : ndarray of int32 or None
         The vertex at each place.
     sides : tuple of int, or None
@@ -191,11 +191,11 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
         sorter.close()
     if written != handed:
         raise FileFormatError(
-            "edges are not those that were to be sorted",
+            "sorted edges are not those that were passed to the sort",
             where=str(scratch),
             got=f"sums {written}",
             expected=handed,
-            fix="convert again; the disk, or the memory, is not to be trusted",
+            fix="convert again; the disk or the memory may be faulty",
         )
     scratch.rmdir()
     arrays |= _write_vertices(folder, edges, counted, in_counts)
@@ -262,9 +262,9 @@ def _places(order: Array | None) -> Array | None:
 
 
 def _fill(sorter: Sorter, edges: Edges, places: Array | None, given: int) -> str:
-    """Pass all edges to a sorter, by place, each twin after its edge.
+    """Pass all edges to a sorter, each twin after its edge; ends are places.
 
-    Returns the digest of the edges.
+    Return the digest of these edges.
     """
     from featgraph.graph.building import digests  # loads Numba
 
@@ -325,7 +325,7 @@ def _write_vertices(
     }
 
 
-#: Most files that are open at once.
+#: Most temporary files of a sort, all of which are open at once.
 _MOST_FILES = 200
 
 
@@ -438,7 +438,7 @@ def require_free(path: Path) -> None:
     """Raise GraphInputError if a path exists, even as a broken link."""
     if os.path.lexists(path):
         raise GraphInputError(
-            "something is there already",
+            "the path exists already",
             where=str(path),
             fix="remove it, or choose another name",
         )
@@ -446,7 +446,7 @@ def require_free(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Make a temporary folder next to a path, and rename it to that at the end.
+    """Make a temporary folder next to a path, and rename it to the path at the end.
 
     Temporary folders of killed processes for the same path are removed.
 

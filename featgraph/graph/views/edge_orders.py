@@ -68,16 +68,16 @@ _Array: TypeAlias = NDArray[Any]
 #: The ends at which edges conflict.
 Sides = Literal["uv", "u", "v"]
 
-#: Stream of Philox for these orders; `graph.building.drawing` uses the numbers below.
+#: Purpose of random words, part of Philox's counter; `building.drawing` uses 1 to 5.
 _ORDER = np.uint64(6)
 _HALF, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 #: Streams of one seed: edges, and the vertices of either side.
 _EDGES, _FIRST, _SECOND, _STREAMS = 0, 1, 2, 3
-#: Values that a bucket of a shuffle has on average, at most: they fit an L2 cache.
+#: Most values per bucket of a shuffle, on average: a bucket fits an L2 cache.
 _BUCKET = 1 << 15
 
-#: Bytes of the bitsets of used colours, of the vertices of highest degree. The colours
-#: of all other vertices are lists.
+#: Memory for bitsets of used colors, in bytes. The vertices of highest degree have one;
+#: the used colors of all other vertices are lists.
 _BITSET_BYTES = 1 << 29
 
 
@@ -93,10 +93,10 @@ class EdgeGroups(NamedTuple):
     rounds : ndarray of int64, shape (R + 1,), or None
         Round r is the groups from ``rounds[r]`` to ``rounds[r + 1]``. None: the edges
         of a group may run at once, and groups run one after another.
-        `blocks`, `block_diagonal` and `rows`: the groups of a round may run at once, in
-        each of them the edges one after another. `matching_nodes` and
-        `subgraph_matching`: a round is a block of T vertices, whose groups run one
-        after another and have edges that may run at once.
+        `blocks`, `block_diagonal` and `rows`: the groups of a round may run at once,
+        and the edges of a group run one after another. `matching_nodes` and
+        `subgraph_matching`: a round is a block of T vertices; its groups run one after
+        another, and the edges of a group may run at once.
     vertices : ndarray of int32, shape (V - first,), or None
         `matching_nodes` and `subgraph_matching`: the second side, where block r is
         ``vertices[r * T:(r + 1) * T]``.
@@ -136,8 +136,8 @@ def levels(
 ) -> EdgeGroups:
     """Group edges by level.
 
-    The level of an edge is one more than the latest level of the edges before it at its
-    ends. Groups are matchings (not maximal), and each vertex has its edges in the
+    The level of an edge is one more than the highest level of the edges before it at
+    its ends. Groups are matchings (not maximal), and each vertex has its edges in the
     order. Running one group after another therefore equals running the order serially.
 
     Parameters
@@ -385,8 +385,8 @@ def tickets(
 ) -> NDArray[np.int32]:
     """Count the earlier edges at both ends of each edge.
 
-    If each edge waits until so many edges have run at its ends, the result equals that
-    of the serial order.
+    If each edge waits until that number of edges has run at each of its ends, the
+    result equals that of the serial order.
 
     Parameters
     ----------
@@ -399,7 +399,7 @@ def tickets(
     -------
     ndarray of int32, shape (N, 2)
         Row i: the turns of ``order[i]`` at u and at v; -1 at an end without conflicts.
-        Both turns of a self-loop are equal. Columns are contiguous.
+        Both turns of a self-loop are equal. Each column is contiguous in memory.
     """
     turns = np.empty((2, order.size), np.int32).T
     taken = np.zeros(vertex_count, np.int32)
@@ -411,12 +411,12 @@ def tickets(
 
 @jit
 def turn_rows(targets: _Array, groups: _Array, order: _Array) -> None:
-    """Sort the edges of each vertex, and rotate them to keep the first one first.
+    """Sort the edges of each vertex, and rotate them so that the first stays first.
 
     Parameters
     ----------
     targets : ndarray of int32, shape (E,)
-        Ascending.
+        The target of each edge; ascending.
     groups, order : ndarray
         Results of `rows` for the targets of all edges; `order` is modified.
     """
@@ -518,7 +518,7 @@ def _block_of(vertices: _Array, vertex_count: int, size: int) -> NDArray[np.int3
 def _in_blocks(
     order: _Array, block: _Array, colors: _Array, vertices: _Array, size: int
 ) -> EdgeGroups:
-    """Group edges by block and color; colors have the places of the order."""
+    """Group edges by block and color, both given in the order of `order`."""
     places, _ = _sorted(colors, np.arange(order.size))
     count = -(-vertices.size // size)
     places, blocks_begin = _sorted(block[places], places, count)
@@ -600,7 +600,7 @@ def _shuffle(
 
 @jit
 def _take(values: _Array, places: _Array) -> _Array:
-    """Return ``values[places]``, in a third of NumPy's time."""
+    """Return ``values[places]``, in a third of the time of NumPy's indexing."""
     taken = np.empty(places.size, values.dtype)
     for i in range(places.size):
         taken[i] = values[places[i]]
@@ -609,6 +609,7 @@ def _take(values: _Array, places: _Array) -> _Array:
 
 @jit
 def _find_levels(ends: _Array, others: _Array, last: _Array, level: _Array) -> None:
+    """Set the level of each edge; `last` has the number of levels at each vertex."""
     for i in range(level.size):
         u, v = ends[i], others[i]
         level[i] = max(last[u], last[v])
@@ -617,6 +618,7 @@ def _find_levels(ends: _Array, others: _Array, last: _Array, level: _Array) -> N
 
 @jit
 def _take_tickets(ends: _Array, others: _Array, taken: _Array, turns: _Array) -> None:
+    """Set the turns of each edge; `taken` counts the edges at each vertex so far."""
     for i in range(ends.size):
         u, v = ends[i], others[i]
         turns[i, 0], turns[i, 1] = taken[u], taken[v]
@@ -629,6 +631,7 @@ def _take_tickets(ends: _Array, others: _Array, taken: _Array, turns: _Array) ->
 def _find_blocks(
     ends: _Array, others: _Array, part: _Array, parts: int, block: _Array
 ) -> None:
+    """Set the block of each edge, numbered by round, then by the part of its source."""
     for i in range(block.size):
         row = part[ends[i]]
         turn = part[others[i]] - row

@@ -1,4 +1,10 @@
-"""Base class of graphs: counts, adjacencies and edge maps."""
+"""Base class of graphs: counts, adjacencies and edge maps.
+
+`Structure` has the attributes of every kind of graph; arrays are built at the first use
+and cached until the stamp of the version changes. The functions below the class are for
+the package itself. Those with `gpu_` in the name return arrays on the GPU, and need
+one.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +68,11 @@ class Structure:
     __slots__ = ("__weakref__", "_edges", "_found", "stamps")
 
     _edges: EdgeList
-    #: A version of the graph, and the arrays built for it.
+    #: The stamp of a version of the graph, and the arrays built for this version.
     _found: tuple[Stamp, dict[str, Any]]
     #: Replaced by another object when the graph changes: see `GraphView`.
     stamps: Stamps
-    #: The arrays of a graph that changes in batches, `RunArrays`; None of others.
+    #: `RunArrays` of a graph that changes in batches; None for other graphs.
     changing: Any = None
     #: Collective operations with other ranks; None on one rank.
     ranks: Any = None
@@ -89,10 +95,10 @@ class Structure:
 
     @property
     def _cache(self) -> dict[str, Any]:
-        """Arrays and facts that were derived from this version, by name.
+        """Arrays and other values derived from this version of the graph, by name.
 
-        Entries are added at the first use, except for those known with the edges. Two
-        threads may both build an entry; they store equal arrays.
+        Entries are added at the first use, except for those known with the edge list.
+        Two threads may both build an entry; they store equal arrays.
         """
         version, found = self._found
         if version is not self.stamps.version:
@@ -101,9 +107,9 @@ class Structure:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By way of EdgeList, whose constructor makes the arrays read-only again.
+        # Unpickling calls EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges
-        # As host arrays: the unpickling process may have no GPU.
+        # Host arrays: the unpickling process may have no GPU.
         arrays = edges.sources, edges.targets, edges.weights
         more = edges.vertex_count, edges.directed, edges.names, edges.sides
         return _rebuild, (type(self), *arrays, *more)
@@ -132,11 +138,11 @@ class Structure:
         return self._cache["vertex_numbers"]  # type: ignore[no-any-return]
 
     def local_rows(self, values: Any) -> Any:
-        """Return the rows that this rank's kernels use of values of all vertices."""
+        """Return the rows of vertex values that kernels of this rank use: all rows."""
         return values
 
     def collect_vertex_values(self, stored: Any) -> Any:
-        """Gather the values of all vertices from all ranks."""
+        """Gather values of all vertices from all ranks; one rank returns `stored`."""
         return stored
 
     @property
@@ -169,7 +175,7 @@ class Structure:
 
     @property
     def given_edge_count(self) -> int:
-        """The number of given edges, after duplicates= was applied."""
+        """E_given, the number of edges given, after `duplicates` was applied."""
         return self._edges.given_count
 
     @property
@@ -353,8 +359,8 @@ class Structure:
         key = f"{side}_degree" if self.directed else "degree"
         if key not in self._cache:
             build = _builder(self)
-            # Counted without an adjacency: out-degrees must not build a CSR, which
-            # pulls do not need.
+            # Counted without an adjacency: out-degrees must not cause a CSR to be
+            # built, which pull kernels do not need.
             self._cache[key] = build.build_degree(self._edges, side)
         return self._cache[key]  # type: ignore[no-any-return]
 
@@ -458,7 +464,7 @@ def structure_digest(vertex_count: int, directed: bool, edges: str) -> str:
 
 
 def owns(graph: Structure, array: object) -> bool:
-    """Whether an array is `weights` of this rank's edges, or a cast of it."""
+    """Whether an array is the weights of this rank's edges, or a cached cast of it."""
     part: Structure = graph.part
     casts = part._cache.get("casts", {})
     is_held: bool = part._edges.holds(array)
@@ -493,7 +499,7 @@ def _builder(graph: Structure) -> Any:
 
 
 def is_built_on_gpu(graph: Structure) -> bool:
-    """Whether rows for a GPU are built on it, and not uploaded."""
+    """Whether rows for a GPU are built on the GPU, rather than uploaded."""
     return graph._edges.is_built_on_gpu
 
 
@@ -529,7 +535,7 @@ def edge_rows(graph: Structure) -> Rows:
             return gpu_edges(graph).given_index
 
     version, count = graph.stamps.version, stored_count(graph)
-    if graph.changing is not None:  # the order of this version only
+    if graph.changing is not None:  # given order changes with the version
         index = graph._cache.get("edge_rows")
         if index is None:
             index = np.full(count, 2 * graph.given_edge_count, np.int64)
@@ -600,9 +606,9 @@ def has_degrees_of_whole(graph: Structure) -> bool:
 
 
 def with_out_edges(graph: Structure, rows: Adjacency) -> Structure:
-    """Return the graph with other rows of out-edges, for sweeps over some of them.
+    """Return a graph whose rows of out-edges are replaced, for sweeps over some edges.
 
-    Everything else, counts included, is the same.
+    Everything else is shared with `graph`, including the counts.
     """
     made = object.__new__(type(graph))
     made._edges = graph._edges
@@ -635,7 +641,7 @@ def incident_edges(graph: Structure) -> Adjacency:
 
 
 def incident_columns(graph: Structure) -> Adjacency:
-    """Return the same rows without edge ids, which halves memory and needs no CSC."""
+    """Return `incident_edges` without edge ids, with half the memory and no CSC."""
     if not graph.directed:
         return graph.in_edges
     cache = graph._cache
@@ -671,7 +677,8 @@ def collect_edge_values(
     graph: Structure, stored: object, per_direction: bool
 ) -> NDArray[Any]:
     """Reorder values back to given order; see `Graph.collect_edge_values`."""
-    has_unused = graph.changing is not None and hasattr(stored, "order")  # a view
+    # A view of a property (`program.view`) includes the rows of unused edge ids.
+    has_unused = graph.changing is not None and hasattr(stored, "order")
     on_gpu = _on_gpu(stored)
     if on_gpu is None and not isinstance(stored, DeviceValues):
         stored = host_array(stored, "stored")

@@ -1,8 +1,9 @@
 """Views of a graph that may change: stamps for caches, sizes, the set of all vertices.
 
-A graph has three stamps (`Stamps`), and caches are keyed by the stamps that they depend
-on. `GraphView` is the graph, or one part of it, on a device, from which the runtime
-gets arrays and kernels.
+A graph has three stamps (`Stamps`), which are replaced when it changes. Caches are
+keyed by the stamps on which they depend: what the host has read from edges by
+`version`, bound kernels and recordings by `moves` and `shape`. `GraphView` is a graph,
+or one part of it, on a device; the runtime gets arrays and kernels from its subclasses.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Stamps:
         )
 
     def binds_as(self, then: Stamps) -> bool:
-        """Whether kernels bound at the stamps `then` have the same arguments now."""
+        """Whether arguments that were bound to kernels at `then` are still valid."""
         return self is then or (self.moves is then.moves and self.shape is then.shape)
 
 
@@ -114,10 +115,10 @@ class Sizes:
     Attributes
     ----------
     vertices, edges : int
-        Capacities of its arrays.
+        Capacities of the view's arrays.
     counts : pair of int, or array
-        The numbers of each in a version. An array of two may be in device memory, and
-        is read once per version.
+        The current numbers of vertices and edges. An array of the two may be in device
+        memory, and is read once per version.
     """
 
     vertices: int
@@ -164,14 +165,14 @@ class Prepared(Preparation):
 
 
 class VertexSet:
-    """All vertices of a view: a prefix of the ids, or a set of words.
+    """The set of all vertices of a view, as a bitvector on the device.
 
-    Its type distinguishes it from other sets.
+    Callers recognize the set of all vertices by this type.
 
     Attributes
     ----------
-    words : array
-        Bitvector on the device; read-only.
+    words : array of uint32
+        The bitvector; read-only.
     has_ghosts : bool
         Whether the set contains vertices of other ranks.
     has_dead : bool
@@ -185,7 +186,7 @@ class VertexSet:
 
 
 def prefix(count: int, room: int) -> npt.NDArray[np.uint32]:
-    """Return the bitvector of the first `count` ids, with `room` bits."""
+    """Return the bitvector of the first `count` ids, with `room` bits or more."""
     words = np.zeros(-(-room // 32), np.uint32)
     words[: count // 32] = 0xFFFFFFFF
     if count % 32:
@@ -235,7 +236,7 @@ class GraphView:
         """The graph."""
         graph = self._graph()
         if graph is None:
-            raise ReferenceError("the graph is gone")
+            raise ReferenceError("the graph of this view has been deleted")
         return graph
 
     @property
@@ -246,7 +247,7 @@ class GraphView:
 
     @property
     def sizes(self) -> Sizes:
-        """Sizes of the graph, or those of the last call of `advance`."""
+        """Sizes of the graph, or the sizes of the last call of `advance`."""
         self.follow()
         return self._sizes
 
