@@ -11,6 +11,7 @@ insertion may lower a value, and the supersteps from there.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -72,6 +73,9 @@ class Following:
     too_deep : str
         The reason why all updates after deletions begin anew, once one has found it; or
         "".
+    too_many : int
+        The number of deletions of an update that found too much to reset. Updates with
+        as many begin anew at once.
     """
 
     graph: Any
@@ -81,6 +85,7 @@ class Following:
     arguments: dict[str, Any]
     target: str
     too_deep: str = ""
+    too_many: int = sys.maxsize
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""
@@ -106,7 +111,8 @@ class Following:
             self.version = version
             return done
         fresh = self.call()
-        fresh._following.too_deep = self.too_deep
+        kept = fresh._following
+        kept.too_deep, kept.too_many = self.too_deep, self.too_many
         known, new = vars(result), vars(fresh)
         known.update(new)
         for name in known.keys() - new.keys():  # cached answers of the old version

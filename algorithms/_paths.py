@@ -120,6 +120,9 @@ def follow_paths(
     changes = following.changes(SHARE, result.supersteps)
     if isinstance(changes, str):
         return changes
+    gone = changes.deleted[0].size + changes.changed[0].size
+    if gone >= following.too_many:
+        return f"{following.too_many} deletions were too many before"
 
     def resumed(known: Array, rest: Any) -> Any:
         made = np.full((begin.count, 1), rest, known.dtype)
@@ -141,6 +144,7 @@ def follow_paths(
     target, sources = following.target, begin.vertices
     lost = fg.trim(state, "predecessor", reset={"distance": far}, target=target)
     if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
+        following.too_many = gone
         return f"{lost.size} vertices had their paths along edges that went"
     again = sources[np.asarray(state["predecessor"])[sources, 0] != sources]
     state.put("distance", again, 0)  # ids of deleted sources that were given out again

@@ -252,6 +252,9 @@ add_ranks = fg.foldmap(mass, mass_of_dangling)
 #: epsilon, more than MOST_CHANGES * epsilon * V of them, if that is less: an update
 #: would take as many supersteps.
 SHARE, MOST_CHANGES = 8, 60
+#: On a GPU, updates of graphs with fewer edges begin anew. On an H200, they took 1.5 to
+#: 2 times as long as calls at 3.1M given edges, and .6 to .9 times at 42M.
+LEAST_ON_GPU = 1 << 24
 #: An update keeps its jump if that is off by at most this many epsilon.
 BALANCE = 0.5
 #: The error of an update is bounded for ranks whose sum is at least this part of the
@@ -295,8 +298,9 @@ class PageRankResult(Result):
                 return f"{name}= was given"
         if arguments["alpha"] == 1 or not graph.living_count:
             return "ranks have no scale"
-        if graph.changing.target_of("auto") == "cuda" and not arguments["epsilon"]:
-            return "without epsilon=, few supersteps of all edges take less on a GPU"
+        is_small = not arguments["epsilon"] or graph.given_edge_count < LEAST_ON_GPU
+        if graph.changing.target_of("auto") == "cuda" and is_small:
+            return "few supersteps of all edges take less on a GPU"
         real = checked_reals(arguments["dtype"])
         weights = weight_properties(graph, arguments["weights"], real, ratios=True)
         state = vars(self).get("_shares")

@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each algorithm with each size and kind of batch."""
+    recorder.use(arguments.target)
     for name in arguments.graph:
         named = make_graph(name)
         count, is_directed = named.graph.vertex_count, named.graph.directed

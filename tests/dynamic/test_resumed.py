@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.algorithms import bfs, connected_components, pagerank, sssp
+from featgraph.algorithms import _paths, bfs, connected_components, pagerank, sssp
+from featgraph.algorithms._following import Following
 from featgraph.algorithms.bfs import verify_bfs
 from featgraph.algorithms.sssp import verify_sssp
 
@@ -261,3 +262,27 @@ def test_updates_need_trimming_and_degrees(
         patch.setattr(found, lambda *_: none)
         with pytest.raises(AssertionError):
             test_shares_follow_out_degrees()
+
+
+def test_as_many_deletions_as_were_too_many_begin_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_paths, "FEW", 0)
+    count = 64
+    graph = fg.DynamicGraph.from_edges(
+        np.arange(count - 1), np.arange(1, count), target="cpu"
+    )
+    monkeypatch.setattr(Following, "changes", lambda self, *_: changes_of(self))
+    result = bfs(graph, 0)
+    graph.delete_edges([1], [2])
+    assert "62 vertices had their paths" in result.update().began_anew
+    graph.insert_edges([1], [2])
+    assert not result.update().began_anew
+    graph.delete_edges([count - 2], [count - 1])
+    assert result.update().began_anew == "1 deletions were too many before"
+    np.testing.assert_array_equal(result.levels, bfs(graph, 0).levels)
+
+
+def changes_of(following: Following) -> Any:
+    """Return the changes since the version of a result, however many they are."""
+    return following.graph.changes(since=following.version)
