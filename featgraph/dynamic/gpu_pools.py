@@ -42,24 +42,24 @@ __all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 
 #: Threads of the blocks that plan a batch, and of those that copy edges.
 THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
-#: Most blocks that do not meet: 8 a multiprocessor of an H200.
+#: Most blocks of a launch without barriers: 8 for each multiprocessor of an H200.
 _MOST_BLOCKS = 1056
 #: Most entries of a batch whose arrays stay with the pool, 204 bytes each.
 _MOST_KEPT = 1 << 18
-#: Most slots by way of which edges go in memory that stays.
+#: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
-#: Where the sizes of a batch are: edges that come and leave, and entries.
+#: Indices in the summary of a plan: entries that are inserted and deleted, and all.
 _SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
 _MISSING = ("ignore", "error")
 
 
 def uploaded(array: Any) -> Any:
-    """Return a copy of an array of the host on the GPU, or one that is there."""
+    """Return a copy of a host array on the GPU, or a GPU array itself."""
     return memory.upload(array) if isinstance(array, np.ndarray) else array
 
 
 def part_of(array: Any, first: int, count: int) -> Any:
-    """Return some entries of an array, in the same memory."""
+    """Return `count` entries from `first` on: a view of a GPU array, a host copy."""
     if isinstance(array, np.ndarray):
         return array[first : first + count].copy()
     item = array.dtype.itemsize
@@ -82,7 +82,7 @@ def _empty(size: int, dtype: Any) -> Any:
 
 
 def _zeros(size: int, dtype: Any, width: int | None = None) -> Any:
-    """Return an array, or one whose rows are as long as kernels load them."""
+    """Return an array of zeros; with `width`, of rows padded as kernels load them."""
     dtype, shape = np.dtype(dtype), (size,)
     if width is not None:
         shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
@@ -124,9 +124,9 @@ def gpu_batch(
 ) -> Batch | None:  # fmt: skip
     """Check updates that are in memory of the GPU, and copy them on it.
 
-    None where they are not, or where the host has to look at them; `checked_batch` has
-    the parameters. The ids are checked when the batch is planned, but where `loops` are
-    not kept: these are counted before, and the host looks at a batch that has some.
+    Return None if they are not, or if the host has to check them; `checked_batch` has
+    the parameters. Ids are checked when the batch is planned. Unless `loops` is "keep",
+    self-loops are counted here, and a batch that has some is downloaded.
     """
     if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
         return None
@@ -628,9 +628,9 @@ class GpuRowPool(RowPool):
 
 
 def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
-    """Return arrays that the passes of a batch write, by name.
+    """Return the arrays of `Passes` that kernels write, by name.
 
-    They stay with the pool, but those of more than `_MOST_KEPT` entries.
+    Those of up to `_MOST_KEPT` entries stay with the pool.
     """
     kept: dict[str, Any] = pool._kept
     if "gate" not in kept:
@@ -678,7 +678,7 @@ def _power_of_two(size: int) -> int:
 
 
 def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:
-    """Return memory for edges on their way; that of a few stays."""
+    """Return memory through which edges are copied; a small one stays in `kept`."""
     name = f"spare {number}"
     if name not in kept or kept[name].size < size:
         made = memory.empty((2 * size,), dtype)
@@ -711,7 +711,7 @@ def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
 def _pieces(
     shapes: dict[str, tuple[tuple[int, ...], Any]],
 ) -> tuple[Any, dict[str, Any]]:
-    """Return new memory, and arrays in it by name: wide elements first."""
+    """Return new memory and arrays in it by name, in the order of `shapes`."""
     made, begin = {}, 0
     sizes = {n: math.prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
     block = memory.empty((sum(-(-size // 8) * 8 for size in sizes.values()),), np.uint8)
@@ -725,7 +725,7 @@ def _pieces(
 
 
 def _blocks() -> int:
-    """Return how many blocks may meet."""
+    """Return the most blocks that can wait for each other."""
     return int(memory.multiprocessors())
 
 

@@ -1,21 +1,27 @@
-"""Passes of a batch over the rows of a pool, on the GPU.
+"""Kernels that plan a batch of updates on the GPU.
 
-Results have the bits of `kernels_cpu`. A batch is sorted twice: by row, in the order of
-the batch (*entries*), and by row and other end (*pairs* of entries). A
-*place* is the item of both sorts: update i, or ``2 i`` and ``2 i + 1`` for both of its
-ends where an edge stands at both (`sides` is 1).
+A batch passes through three kernels of this module, and `rows_cuda.apply_batch` then
+writes the rows. Plans have the bits of `kernels_cpu`, which has the same steps:
 
-`list_batch` sorts the updates, `match` looks for them among the edges of their rows,
-and `find_runs` decides each update and finds room for rows that grow; `rows_cuda`
-applies the plan. In the first and the last, blocks meet between passes: there are at
-most as many as multiprocessors, so that all run at a time, and one block of a small
-batch.
+``list_batch``  sorts the updates by row, and within a row by other end
+``match``       looks for the pair of each edge of the touched rows among the updates
+``find_runs``   decides each update, and finds room for rows that grow or shrink
 
-Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
-number of row j. A warp takes 256 of these numbers, so that a hub is shared among many
-warps. Bit ``n`` of `marks` is set if the edge at number n leaves its row, `before`
-how many leave in the words before. Nothing depends on the order of atomics: they add
-integers, or list rows that the host sorts.
+*Entry*: an update in a touched row, in the order of rows, then of the batch. If edges
+stand at both of their ends (``d.sides`` is 1), update i has two entries. *Pair*: all
+entries of one row with one other end. *Place*: an entry before it is sorted; update i
+has place i, or places ``2 i`` and ``2 i + 1``.
+
+Blocks of `list_batch` and `find_runs` wait for each other between passes (`meet`), so
+that a launch has at most as many blocks as the GPU has multiprocessors. A batch of up
+to `FEW` entries has one block.
+
+The slots of all touched rows are numbered one row after the other: row j has the
+numbers ``d.wide[AT, j]`` to ``d.wide[AT, j + 1]``. A warp takes `SHARE` numbers at a
+time, so that many warps share a hub. Bit n of `d.marks` is set if the edge with number
+n leaves its row, and ``d.before[w]`` counts the marks in the words before word w.
+Atomics add integers, or list rows that the host sorts: no result depends on their
+order.
 """
 
 from __future__ import annotations
@@ -38,26 +44,34 @@ from featgraph.dynamic.sorts_cuda import (
     threads,
 )
 
-#: Slots of a warp: each lane takes one of 32 in each step.
+#: A warp takes `SHARE` numbers of slots: each lane one in each of `STEPS` steps.
 STEPS = 8
 SHARE = 32 * STEPS
-#: More copies of a pair than there are.
+#: Deletions take all copies of a pair.
 EVERY = 2**31 - 1
-#: Most entries of a batch that one block plans.
+#: A batch with at most this many entries is planned by one block.
 FEW = 4096
-#: Bits of classes of runs.
+#: Bits of a size class of runs (`kernels_cpu.CLASS_COUNT` and below).
 CLASS_BITS = 7
-#: Most entries of a row that are ordered by comparing each with all.
+#: Rows with at most this many entries are ordered by other end without a sort: each
+#: entry is compared with all of its row.
 MOST_RANKED = 32
-#: Where the numbers are that the host reads: how many updates had each outcome, edges
-#: that came as given, that came and that left, slots that are copied, rows that are or
-#: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
-#: taken and freed by class, and changes of the counts of lengths.
+#: `Passes.summary` is read by the host. From 0 on, it has the number of updates with
+#: each outcome (`kernels_cpu`); at these indices, the number of edges
+#:
+#: BORN : inserted edges, each counted once; CAME, GONE : entries of rows that are
+#:     inserted and deleted
+#: COPIED : slots of rows that are copied; HUBS : rows that are or were hubs
+#: ENTRIES, COUNT, PAIRS : entries, touched rows, and pairs
+#: CUT : slots that are needed in the first region of free memory
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
-#: How many rows come to a run, and leave one, and updates of no vertices.
-#: Then whether a row has more than `MOST_RANKED` entries.
+#: COMING, LEAVING : rows that get a run, and that give one back
+#: BAD : updates whose ends are no vertices
+#: IS_LONG : 1 if a row has more than `MOST_RANKED` entries
 COMING, LEAVING, BAD, IS_LONG = 17, 18, 19, 20
-#: Hubs that the host reads at once with these numbers.
+#: From HUB_LIST on: up to so many of the HUBS rows. Then, by size class, runs that are
+#: taken (TAKEN) and given back (FREED); and changes of the numbers of rows by length
+#: (LENGTHS).
 HUBS_AT_ONCE = 256
 HUB_LIST = 24
 TAKEN = HUB_LIST + HUBS_AT_ONCE
@@ -67,52 +81,69 @@ SUMMARY = LENGTHS + HUB + 1
 _COUNTERS = LENGTHS - TAKEN + HUB + 1
 _TALLIES = BORN + 1
 
-#: Rows of `Passes.work`: by place, keys, other ends, the same with the side in the last
-#: bit where rows have sides, and entries; by entry, its row, its
-#: pair, the entry that stands for it, and the update with its value; by pair, its row,
-#: the copies that deletions take, and those that are there; by row, its vertex, the
-#: class of its run, and the classes of the runs that it comes to and leaves. Then what
-#: sorts leave, each of them keys and numbers: rows and places of entries; places by
-#: pair, and behind that rows by the class of the runs that they come to; rows by that
-#: of the runs that they leave; and what sorts write on their way.
+#: Rows of `Passes.work`, int32. By place:
+#:
+#: KEY, END : row and other end; KEY is `none` if the place has no entry
+#: END_KEY : END, with the side in the last bit if rows distinguish sides
+#: ENTRY_OF : the entry
+#:
+#: By entry:
+#:
+#: ROW_OF, PAIR_OF : the number of its row among touched rows, and of its pair
+#: HEAD : the entry that inserts the edge that this one changes; -1: none
+#: SOURCE : the update that has the value of the inserted edge
 KEY, END, END_KEY, ENTRY_OF, ROW_OF, PAIR_OF, HEAD, SOURCE = range(8)
+#: By pair: its touched row, how many copies deletions take (or `EVERY`), and how many
+#: copies are there. By touched row: its vertex, the size class of its run afterwards,
+#: and the classes of the runs that it takes and gives back (`CLASS_COUNT`: none).
 PAIR_ROW, NEED, FOUND, ROW, CHOSEN, TAKES, FREES = range(8, 15)
+#: Results of sorts, two rows each, keys and sorted numbers: entries by row; places by
+#: pair; touched rows by the class of the run that they give back, and that they take.
+#: SPARE is scratch memory of sorts.
 KEYS, PLACES, PAIR_KEYS, PAIR_PLACES, FREE_CLASS, FREE_ROW, SPARE = range(15, 22)
 TAKE_CLASS, TAKE_ROW, WORK = PAIR_KEYS, PAIR_PLACES, 23
-#: Rows of `Passes.wide`: sums before an entry; by row, its first entry, its first
-#: number, its first slot, the edges afterwards, its first number among those that are
-#: copied, the slots that it needs, its first slot afterwards, and hubs; by pair, its
-#: first entry, its key as in `kernels_cpu`, and where its edge is; by entry, the same,
-#: and how many entries before append an edge.
+#: Rows of `Passes.wide`, int64. SUMS: prefix sums by entry. By touched row:
+#:
+#: FIRST_OF, AT : its first entry, and the number of its first slot
+#: START, TARGET : its first slot now and afterwards
+#: LENGTH : its edges afterwards
+#: COPY_AT : prefix sums of the slots that are copied
+#: NEEDS : the slots of its new run, then their prefix sums
+#: HUB_ROWS : hubs, as vertex and length
 SUMS, FIRST_OF, AT, START, LENGTH, COPY_AT, NEEDS, TARGET, HUB_ROWS = range(9)
+#: By pair: its first entry, its key (twice the other end, plus the side), and the slot
+#: of its edge. By entry: the slot of the edge that it changes, and prefix sums of the
+#: entries that append an edge.
 PAIR_FIRST, PAIR_KEY, EDGE_AT, PLACE, APPENDED = range(9, 14)
 WIDE = 14
-#: Rows of `Passes.table`: by class, where free runs begin, and end; by region of free
-#: memory, where it begins and ends, and how many slots rows need up to there.
+#: Rows of `Passes.table`: by size class, the begin and the end of its queue in
+#: `Passes.runs`; by region of free memory, its begin, its end, and the prefix sums of
+#: the slots that rows need there.
 BEGINS, STOPS, FREE, ENDS, CUTS = range(5)
-#: Bits of a hub's length behind its vertex: there are fewer than 2**32 edges.
+#: A hub is stored as ``vertex << HUB_BITS | length``: lengths are below 2**32.
 HUB_BITS = 32
 
 
-#: The arguments of the passes, by name.
+#: The arguments of all kernels of a batch.
 #:
-#: sides : 1 where an edge stands at both of its ends
-#: none : the number of vertices; the row of a place without an entry
-#: most, limit, regions : how many places, at most so many touched rows, and regions
-#: policy, copies : see `kernels_cpu`
-#: is_sided, is_dense, looks, has_marks : whether keys of pairs have sides, all rows are
-#:     touched, anything depends on the edges that are there, and edges may leave
-#: has_runs, checks, blocks : whether there are free runs, and ids are to be checked; 1,
-#:     or as many blocks as there are
-#: at, other, kinds, outcomes : by update
-#: starts, stops, classes, ends, numbers : the rows
-#: order, fates : places of entries, and what becomes of them, in order
-#: work, wide : see above
-#: marks, before : which edges leave
-#: totals, digits : sums, and numbers of each digit, by block
-#: gate : how often blocks have come to where they meet
-#: summary : what the host reads
-#: table, runs : the queues of free runs
+#: sides : 1 if each edge stands at both of its ends, else 0
+#: none : the number of vertices; KEY of a place without an entry
+#: most, limit, regions : the number of places; bounds of the numbers of touched rows
+#:     and of regions
+#: policy, copies : `kernels_cpu`
+#: is_sided, is_dense, looks, has_marks : 1 if the keys of pairs have sides; if all rows
+#:     are laid out anew; if outcomes depend on the present edges; if edges may leave
+#: has_runs, checks : 1 if there are free runs; if ids may be out of range
+#: blocks : 1, or the number of blocks that share a pass
+#: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
+#: starts, stops, classes : by vertex: slots of its row, and size class of its run
+#: ends, numbers : by slot: the other end, and twice the number of the insertion, plus 1
+#:     in the row of the source if edges stand at both of their ends
+#: order, fates : by entry: its place, and what becomes of it (`kernels_cpu`)
+#: work, wide, marks, before : above
+#: totals, digits : by block: partial sums, and counts of each digit of a sort
+#: gate : the number of arrivals at `meet_grid`
+#: summary, table, runs : above
 Passes = namedtuple(
     "Passes",
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
@@ -209,7 +240,7 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
-    """Count rows that begin before each entry, or pairs in their order."""
+    """Store prefix sums of entries that begin a row, or of places that begin a pair."""
     for e in range(cuda.grid(1), count + 1, threads(d)):
         is_first = e < count and d.work[KEYS, e] < d.none
         if is_first and e > 0 and d.work[KEYS, e] == d.work[KEYS, e - 1]:
@@ -231,7 +262,7 @@ def _look_for_long(e, d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _number_rows(d):  # type: ignore[no-untyped-def]
-    """List touched rows, where they begin, and the row of each entry; count both."""
+    """Store each touched row, its first entry, and the row of each entry."""
     for e in range(cuda.grid(1), d.most, threads(d)):
         row, j = d.work[KEYS, e], d.wide[SUMS, e + 1] - 1
         # Places without an entry are behind all rows.
@@ -248,7 +279,7 @@ def _number_rows(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _list_all_rows(d):  # type: ignore[no-untyped-def]
-    """Do so where all rows are touched."""
+    """Store the same if all rows are touched: row j is vertex j."""
     for row in range(cuda.grid(1), d.none + 1, threads(d)):
         first = lowest(d.work[KEYS], int64(0), int64(d.most), row)
         d.wide[FIRST_OF, row] = first
@@ -278,7 +309,7 @@ def _rank_ends(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _number_pairs(d):  # type: ignore[no-untyped-def]
-    """List pairs: where they begin, their keys, and rows."""
+    """Store the first entry, the key and the row of each pair."""
     count = d.summary[ENTRIES]
     for b in range(cuda.grid(1), count, threads(d)):
         p, place = d.wide[SUMS, b + 1] - 1, d.work[PAIR_PLACES, b]
@@ -296,9 +327,9 @@ def _number_pairs(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _measure(d, parts):  # type: ignore[no-untyped-def]
-    """Store how many copies that are there the deletions of each pair take.
+    """Store how many present copies of each pair deletions take, and number slots.
 
-    And the lengths of rows that have entries, 0 of others and behind the last.
+    Rows without entries have no numbers.
     """
     for p in range(cuda.grid(1), d.summary[PAIRS], threads(d)):
         needed = own = int64(0)
@@ -324,9 +355,10 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def _match(d):  # type: ignore[no-untyped-def]
-    """Find the edges of touched rows that have entries; mark those that all leave.
+    """Find the pair of each edge of the touched rows; count copies of pairs.
 
-    Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
+    Edges of pairs of which all copies leave are marked. Unless pairs may have copies,
+    `EDGE_AT` gets the slot of the edge.
     """
     count, pairs = d.summary[COUNT], d.summary[PAIRS]
     entries, total = (d.summary[ENTRIES], d.wide[AT, d.summary[COUNT]])
@@ -370,7 +402,7 @@ def _match(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _mark_copies(d):  # type: ignore[no-untyped-def]
-    """Mark the first or last copies of pairs that deletions take; a warp a pair."""
+    """Mark the first or last copies of pairs that deletions take, one warp per pair."""
     lane = int64(cuda.threadIdx.x) & 31
     lower = (uint32(1) << uint32(lane)) - uint32(1)
     for p in range(cuda.grid(1) >> 5, d.summary[PAIRS], cuda.gridsize(1) >> 5):
@@ -399,7 +431,7 @@ def _mark_copies(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _count_bits(d, parts):  # type: ignore[no-untyped-def]
-    """Count the edges that leave before each word."""
+    """Store in `before` how many edges leave before each word of marks."""
     total = d.wide[AT, d.summary[COUNT]]
     for w in range(cuda.grid(1), (total >> 5) + 1, threads(d)):
         if 32 * w >= total:  # behind the last edge
@@ -410,10 +442,10 @@ def _count_bits(d, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def _decide_single(p, d, tally):  # type: ignore[no-untyped-def]
-    """Take the updates of a pair one by one where no pair has two edges.
+    """Apply the updates of a pair in order, if pairs have at most one edge.
 
-    `now` is 0 for an absent edge, 1 for one of the graph, and 2 behind entry `last`,
-    which inserted the edge or replaced its value first.
+    `now` is 0 while the edge is absent, 1 while it is as before the batch, and 2 after
+    entry `last` has inserted it or replaced its value.
     """
     now, last, last_is_given = int64(d.work[FOUND, p]), int64(-1), False
     for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
@@ -456,10 +488,11 @@ def _decide_single(p, d, tally):  # type: ignore[no-untyped-def]
 
 @device_function
 def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
-    """Take the updates of a pair one by one where pairs may have several edges.
+    """Apply the updates of a pair in order, if pairs may have several edges.
 
-    `left` copies of the graph are left. Those of the batch are a list through `HEAD`
-    from `top` on: the last one first, but where deletions take the first.
+    `left` copies are left of those before the batch. The copies that the batch inserted
+    are a list linked by `HEAD`, beginning with entry `top`, which the next deletion
+    takes: the last one, or the first with ``copies="first"``.
     """
     left, top, tail = int64(d.work[FOUND, p]), int64(-1), int64(-1)
     for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
@@ -502,7 +535,7 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
 
 @device_function
 def _decide_all(d, tally):  # type: ignore[no-untyped-def]
-    """Find the fate of each entry, and the outcome of each update."""
+    """Store the fate of each entry and the outcome of each update; count outcomes."""
     if d.looks == 0:
         for e in range(cuda.grid(1), d.summary[ENTRIES], threads(d)):
             d.fates[e], d.work[SOURCE, e] = codes.APPENDS, d.order[e] >> d.sides
@@ -522,7 +555,7 @@ def _decide_all(d, tally):  # type: ignore[no-untyped-def]
 
 @device_function
 def _count_appends(d, parts):  # type: ignore[no-untyped-def]
-    """Count the entries before each that append an edge."""
+    """Store in `APPENDED` prefix sums of the entries that append an edge."""
     entries = d.summary[ENTRIES]
     for e in range(cuda.grid(1), entries + 1, threads(d)):
         d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == codes.APPENDS else 0
@@ -531,11 +564,10 @@ def _count_appends(d, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
-    """Find the length of each row afterwards, its run, and how much of it is copied.
+    """Store the new length of each touched row, its run, and how many slots are copied.
 
-    A row moves where its run is too short, or twice as long as it must be; where all
-    rows are laid out anew, all do. `TAKES` and `FREES` are the classes of runs that
-    rows come to and leave, `CLASS_COUNT` for none.
+    A row moves to another run if its run is too short, or at least twice as long as it
+    must be. All rows move if they are laid out anew.
     """
     count = d.summary[COUNT]
     for k in range(cuda.threadIdx.x, _COUNTERS, cuda.blockDim.x):
@@ -598,7 +630,7 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def _take_runs(d):  # type: ignore[no-untyped-def]
-    """Give rows, sorted by class, the runs of the queues, in order."""
+    """Give rows, sorted by size class, the runs in the queue of the class, in order."""
     for i in range(cuda.grid(1), d.summary[COUNT], threads(d)):
         size_class, j = int64(d.work[TAKE_CLASS, i]), d.work[TAKE_ROW, i]
         if size_class < CLASS_COUNT:
@@ -639,7 +671,7 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
-    """List entries, rows and pairs, and number slots."""
+    """Sort updates into entries, rows and pairs, and number the slots of rows."""
     _list_entries(d)
     meet(d)
     turn, turns = int64(0), 1 + 2 * d.looks

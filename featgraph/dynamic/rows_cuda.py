@@ -1,4 +1,8 @@
-"""Kernels that go over rows on the GPU: reads, and the apply pass of a batch."""
+"""Kernels that read rows of a pool on the GPU, and that write those of a batch.
+
+`apply_batch` writes what `kernels_cuda` has planned: it lists deleted edges for the
+log, copies the edges of rows that move or shrink, and appends inserted edges.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from featgraph.dynamic.sorts_cuda import COPY_THREADS, meet_grid
 
 @device_function
 def _count_changes(d, degrees):  # type: ignore[no-untyped-def]
-    """Count edges that come at their other ends, and count off those that leave."""
+    """Add inserted edges to the degrees of their other ends, subtract deleted ones."""
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
         if d.fates[e] == codes.APPENDS:
             cuda.atomic.add(degrees, d.work[passes.END, d.order[e]], 1)
@@ -39,7 +43,7 @@ def list_slots(  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def take_rows(column, width, slots, out, out_width):  # type: ignore[no-untyped-def]
-    """Store values of edges by slot."""
+    """Store the values at some slots of a column."""
     for place in range(cuda.grid(1), out.size, cuda.gridsize(1)):
         e, k = place // out_width, place % out_width
         out[place] = column[int64(slots[e]) * width + k]
@@ -63,9 +67,10 @@ def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-
 
 @kernel(cache=True)
 def list_from(count, starts, stops, ends, is_in_set, found, listed):  # type: ignore[no-untyped-def]
-    """List the edges whose other ends are in a set, as far as there is room.
+    """List the edges whose other ends are in a set, and count them; one warp per row.
 
-    A warp a row; they come in any order, as row and other end in one number.
+    An edge is ``row << 32 | other end``. They are in any order; those that do not fit
+    into `listed` are only counted.
     """
     lane = int64(cuda.threadIdx.x) & 31
     for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
@@ -78,9 +83,9 @@ def list_from(count, starts, stops, ends, is_in_set, found, listed):  # type: ig
 
 @kernel(cache=True)
 def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untyped-def]
-    """Give ids to inserted edges in the order of rows: free ones first.
+    """Store the ids of inserted edges in the order of rows; free ids are taken first.
 
-    `entry_ids` has twice the number of an update, and its side, for index.
+    The id for side s of update i is ``entry_ids[2 * i + s]``.
     """
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
         if d.fates[e] == codes.APPENDS:
@@ -146,10 +151,11 @@ def take_values(d, column, out):  # type: ignore[no-untyped-def]
 def _copy(  # type: ignore[no-untyped-def]
     d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, has_more
 ):
-    """Copy the edges that stay in rows that move or lose some, in one or two arrays.
+    """Copy the remaining edges of rows that move or shrink, in one or two arrays.
 
-    Rows that move are in other slots than before. Edges of the others go by way of
-    `kept`, from where a second call, `is_back`, brings them where they belong.
+    Edges of rows that move are copied to other slots at once. A row that stays would
+    overwrite edges that another warp has not read yet: its edges are copied to `kept`
+    first, and by a second call with `is_back` to their slots.
     """
     count = d.summary[passes.COUNT]
     total = d.wide[passes.COPY_AT, count]
@@ -248,7 +254,7 @@ def _write_rows(  # type: ignore[no-untyped-def]
 
 @kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
 def copy_rows(d, first, last, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
-    """Copy the edges that stay, in one array; turns as in `apply_batch`."""
+    """Copy the remaining edges in one array; turns as in `apply_batch`."""
     for turn in range(first, last):
         if turn > first:
             meet_grid(d)
@@ -262,11 +268,12 @@ def apply_batch(  # type: ignore[no-untyped-def]
     lists, ids, out_degrees, counts_out, given, is_given, number, starts, stops,
     classes, degrees, has_degrees, frees,
 ):  # fmt: skip
-    """List the edges that leave, then write ends, numbers and rows.
+    """List deleted edges, copy edges, and write inserted edges and rows.
 
-    Rows of `gone` are rows, ends, numbers and ids, where `lists` is their number. Turn
-    0 copies edges, and turn 1 brings back those of rows that stay; blocks meet where a
-    launch has both. Inserted edges and rows are written behind the last one, `writes`.
+    Row k of `gone`, k < `lists`, is for the rows, ends, numbers or ids of deleted
+    edges. The launch runs the turns `first` to `last` - 1: turn 0 copies edges, and
+    turn 1 the edges of rows that stay from `kept` (`_copy`); between two turns, all
+    blocks wait for each other. With `writes`, inserted edges and rows are written.
     """
     if first == 0 and lists > 0:
         _list_gone(d, ids, lists > 3, gone)

@@ -1,6 +1,7 @@
-"""Blocks of a launch that meet, and the sums and sorts that they share, on the GPU.
+"""Barriers, prefix sums and radix sorts inside a launch, on the GPU.
 
-`d` is `kernels_cuda.Passes`. One block takes a pass by itself where ``d.blocks`` is 1.
+`d` is `kernels_cuda.Passes`. ``d.blocks`` blocks share a pass, and `meet` is a barrier
+for them: one for all blocks of the launch, or ``syncthreads`` if a single block runs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from featgraph.cuda.dialect import (
 )
 
 FULL_WARP = 0xFFFFFFFF
-#: Threads and warps of a block, with up to 96 registers a thread: one block fills a
-#: multiprocessor. Values of a digit, and counts of these by warp.
+#: Threads and warps of a block: with up to 96 registers a thread, one block fills a
+#: multiprocessor. Then the most values of a digit, and the counters of digits: one for
+#: each value and warp.
 THREADS, WARPS, DIGITS, COUNTS = 640, 20, 256, 5120
 #: Threads of a block of kernels that copy edges, with up to 64 registers.
 COPY_THREADS = 1024
@@ -43,7 +45,7 @@ def meet_grid(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def meet(d):  # type: ignore[no-untyped-def]
-    """Have the blocks meet that share a pass."""
+    """Wait for all threads that share a pass; each sees the writes of the others."""
     if d.blocks > 1:
         meet_grid(d)
     else:
@@ -88,7 +90,7 @@ def block_sums(own, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def spread(values, count, d, parts):  # type: ignore[no-untyped-def]
-    """Replace values by the sums before them; blocks meet at its begin and its end."""
+    """Replace values by their exclusive prefix sums, behind and before a barrier."""
     meet(d)
     low, high = share(count, d)
     own = base = int64(0)
@@ -113,7 +115,7 @@ def spread(values, count, d, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def bits_of(most):  # type: ignore[no-untyped-def]
-    """Return how many bits numbers up to one have, 1 or more."""
+    """Return the number of bits of the numbers from 0 to `most`, 1 or more."""
     bits = int32(1)
     while (int64(most) >> bits) > 0:
         bits += 1
@@ -122,7 +124,7 @@ def bits_of(most):  # type: ignore[no-untyped-def]
 
 @device_function
 def digits_of(bits):  # type: ignore[no-untyped-def]
-    """Return how many digits keys of some bits have, and the bits of one."""
+    """Return the number of digits of keys with `bits` bits, and the bits of a digit."""
     width = int32(5)  # a thread of the block for each value of a digit
     while width < 8 and (int32(1) << width) < cuda.blockDim.x:
         width += 1
@@ -132,7 +134,7 @@ def digits_of(bits):  # type: ignore[no-untyped-def]
 
 @device_function
 def _sort_key(keys, through, place, step, row, d):  # type: ignore[no-untyped-def]
-    """Return the number and the key that a step of a sort finds at a place."""
+    """Return the sorted number at a place, and its key, for one step of a sort."""
     number, key = int64(place), int64(0)
     if step > 0 or through >= 0:
         number = int64(d.work[row + 1, place])
@@ -149,13 +151,15 @@ def _sort_key(keys, through, place, step, row, d):  # type: ignore[no-untyped-de
 def sort(  # type: ignore[no-untyped-def]
     keys, through, into, spare, count, bits, d, counts, parts
 ):
-    """Sort numbers below a count by keys of some bits; equal ones keep their order.
+    """Sort the numbers 0 to `count` - 1 by keys of `bits` bits, stably.
 
-    Keys are the row `keys` of `work`, and are left with the numbers in the rows from
-    `into` on; those from `spare` on are overwritten. With `through`, another row, the
-    numbers are at first behind `spare`, and number n has the key of ``through[n]``.
-    Each warp has consecutive places, and finds how many before them have each digit.
-    Returns where blocks have met.
+    A radix sort from the last digit to the first. Sorted keys are left in row `into` of
+    `d.work`, and numbers in the row behind it; row `spare` and the one behind it are
+    overwritten. Keys are in row `keys`. If `through` is a row, numbers are read from
+    behind `spare` at first, and number n has key ``keys[through[n]]``.
+
+    Each warp has consecutive places, and counts the values of a digit there. After a
+    barrier, the prefix sums of all counts are where its keys with each value begin.
     """
     lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
     steps, width = digits_of(bits)
