@@ -1,7 +1,7 @@
 """The record of a run, its progress bar, and repartitions.
 
 `Run` is the result of `fg.iterate`. A `Repartition` describes a move of vertices to
-other ranks during a run (0062). `ranks.moving`, in a room above this one, implements
+other ranks during a run (0062). `featgraph.ranks`, a room above this one, implements
 `Moves` and registers it in `makers`.
 """
 
@@ -263,7 +263,7 @@ class Moves(Protocol):
 
 
 #: A function that takes a State and the largest number of moves, and returns the
-#: `Moves` of a run; `ranks.moving` appends it.
+#: `Moves` of a run; `featgraph.ranks` registers it.
 makers: list[Callable[[State, int | None], Moves]] = []
 #: The option `repartition` of the algorithm in progress.
 _of_algorithm: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)

@@ -323,7 +323,7 @@ class BoundState:
             self.changed.go_on(self.state)
 
     def edge_state(self, *, is_first: bool) -> Any:
-        """Return an uint8 array with the state of each edge in this superstep.
+        """Return a uint8 array with the state of each edge in this superstep.
 
         0: no function has run; 1: one returned False; 2: the last one returned True.
         With `is_first`, the array is set to 0.

@@ -214,7 +214,7 @@ def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
 def note_call(plan: FoldPlan, state: State, committed: ActiveSet) -> None:
     """Log the writes of one superstep for foldmaps with pending vertices on a State.
 
-    On ranks, and with edge functions, all vertices become due for those foldmaps.
+    On ranks, and if a function writes edges, all vertices become due for these.
     """
     facts, entries = plan.facts, state.left[1]
     if not entries or not facts.writes:

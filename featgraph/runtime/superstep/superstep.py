@@ -247,11 +247,12 @@ class Superstep:
     def _parts(
         self, own: BoundPhase, frontier: Frontier, given: Given, frontier_form: str
     ) -> Any:
-        """Return pairs, one a part of the phase: a function of entries, arguments.
+        """Return the parts of a phase, each as a function and arguments.
 
-        A part is a batch of rows (triangles on ranks), the words of a reduce in a tree,
-        a slice of edges in host memory, or vertices whose rows are sent to other ranks
-        during the next part. Other phases have a single part.
+        The function takes a frontier form and returns the entries to launch. A part is
+        a batch of rows (triangles on ranks), the words of a reduce in a tree, a slice
+        of edges in host memory, or vertices whose rows are sent to other ranks during
+        the next part. Other phases have a single part.
         """
         bound, ghosts = self.bound, self.bound.ghosts
         if ghosts is not None and own.phase.kind.intersects:
