@@ -29,6 +29,11 @@ def feature(f, v, d):
     d.y[v, f] = d.x[v, (f + d.to[v]) % 3]
     return True
 
+@fg.vertex
+def far(f, v, d):
+    d.y[v, f] = d.x[40, f] + d.x[39, 1]
+    return True
+
 @fg.gather(into="t", combine="sum")
 def along(f, u, v, e, d):
     return d.x[d.hop[e], f]
@@ -56,6 +61,7 @@ def is_busy(f, v, d):
 counts = fg.foldmap(one, is_busy)
 follows = fg.foldmap(follow)
 features = fg.foldmap(feature)
+fars = fg.foldmap(far)
 gathers = fg.foldmap(along, keep)
 adds = fg.foldmap(add)
 """
@@ -150,6 +156,13 @@ def test_reads_of_a_feature(program: Any, checked: None) -> None:
     error: Any = caught.value
     assert (error.vertex, error.index, error.bound) == (5, 2, K)
     assert "axis 1" in str(error)
+
+
+def test_reads_of_a_constant_vertex(program: Any, checked: None) -> None:
+    with pytest.raises(fg.KernelFaultError) as caught:
+        program.fars(make_state(), target="cpu")
+    error: Any = caught.value
+    assert (error.function, error.index, error.bound) == ("far", COUNT, COUNT)
 
 
 @pytest.mark.drawn(6)

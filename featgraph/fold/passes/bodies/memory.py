@@ -324,7 +324,9 @@ class IndexChecks(Rewriting):
         first = int(is_given)
         for axis, index in enumerate(node.indices[first:]):
             checked = self._checked(index)
-            if not (_is_number(checked) or isinstance(checked, Place)):
+            # Constant features have been checked when the function was analysed.
+            is_known = _is_number(checked) and first + axis > 0
+            if not (is_known or isinstance(checked, Place)):
                 checked = Checked(checked, axis, self._site(node, axis))
             node.indices[first + axis] = checked
         return node
