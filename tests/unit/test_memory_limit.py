@@ -107,6 +107,14 @@ def test_explain_shows_what_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None
     assert explained(45_000)[-1].startswith("  does not run: ")
 
 
+def test_a_run_on_the_cpu_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, limited = state(), state()
+    step(free, target="cpu")
+    monkeypatch.setattr(config, "memory_limit", 1000)
+    step(limited, target="cpu")
+    np.testing.assert_array_equal(limited["x"], free["x"])
+
+
 def test_graphs_that_a_gpu_may_not_hold_are_built_on_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -70,7 +70,7 @@ class CpuDevice(CpuSweeps):
     """The CPU target: NumPy arrays, and kernels on Numba's threads."""
 
     name = "cpu"
-    is_scarce = True
+    is_scarce = False
     recorder = None
 
     def __init__(self) -> None:
