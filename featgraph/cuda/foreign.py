@@ -99,12 +99,18 @@ class Foreign:
         """
         shape = (self.shape[0] if rows is None else rows.count, *self.shape[1:])
         made = arrays.empty(stored_shape(shape, dtype), dtype)
-        as_it_is = rows is None and dtype == self.dtype and made.shape == shape
-        if as_it_is and self.array.is_c_contiguous():
+        self.copy_to(made, rows)
+        return DeviceValues(made, None if made.shape == shape else shape[1])
+
+    def copy_to(self, made: Any, rows: Rows | None = None) -> None:
+        """Copy the values to an array without gaps; see `copied`."""
+        as_it_is = (
+            rows is None and made.dtype == self.dtype and made.shape == self.shape
+        )
+        if is_alike and rows is None and self.array.is_c_contiguous():
             arrays.copy(made, self.array)
         else:
             self._place(made, rows)
-        return DeviceValues(made, None if made.shape == shape else shape[1])
 
     def cast(self, dtype: np.dtype[Any], *, is_checked: bool = False) -> Any:
         """Return a GPU array of the values converted to a dtype, rounded.

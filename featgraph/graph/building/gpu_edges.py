@@ -251,11 +251,14 @@ def copied_ends(sources: object, targets: object) -> tuple[Array, Array] | None:
         return None
     if u.dtype.kind not in "iu" or v.dtype.kind not in "iu":
         return None
-    wanted = np.dtype(np.int32)
+    both, size = arrays.empty((2 * u.shape[0],), np.int32), 4 * u.shape[0]
+    ends = [arrays.piece_of(both, k * size, size, 4).view(np.int32) for k in (0, 1)]
     try:
-        return u.copied(wanted).array, v.copied(wanted).array
+        for given, end in zip((u, v), ends, strict=True):
+            given.copy_to(end)
     except LostValue:
         return None
+    return ends[0], ends[1]
 
 
 def checked_ends(
