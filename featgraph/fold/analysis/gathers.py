@@ -133,8 +133,8 @@ def has_one_rounding(
 
     It does if its body has at most one product and one sum: the compiler may contract
     these to an FMA. Of two products it may contract either, and it regroups chains and
-    quotients, depending on whether it knows the length of the loop. With `divides`, a
-    body of a single quotient is allowed: a division of vectors.
+    quotients, depending on whether the length of the loop is a constant. With
+    `divides`, a body of a single quotient is allowed: a division of vectors.
     """
     helpers = {h.name: h for h in analysis.helpers}
     if function.kind.combines:
