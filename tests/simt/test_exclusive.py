@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,9 @@ _FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "early release": (
         _EDGES, _HOLD, f"{_HOLD}\nif held:\n    queues.release(locks, lower, upper)"
     ),
+    "rows loaded before the locks are held": (
+        _EDGES, _HOLD, f"d = queues.load(d, u, v)\n{_HOLD}"
+    ),
     "deferred and lost": (
         _EDGES, "(turn + 1) & 3, int64(1))", "(turn + 1) & 3, int64(0))"
     ),
@@ -233,6 +237,28 @@ _FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
 }  # fmt: skip
 
 
+class _Early:
+    """Entries of a property as they are loaded now; stores go to memory."""
+
+    def __init__(self, stored: Any, *places: Any) -> None:
+        self.stored = getattr(stored, "stored", stored)
+        self.loaded = {place: self.stored[place] for place in places}
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.loaded[place]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.stored[place] = value
+
+
+def _load(drawn: np.random.Generator, d: Any, u: Any, v: Any) -> Any:
+    """Load the rows of an edge, of one feature, and let other warps run edges."""
+    d = d._replace(x=_Early(d.x, (u, 0), (v, 0)), n=_Early(d.n, u, v))
+    for _ in range(drawn.geometric(0.003)):
+        lanes.pause()
+    return d
+
+
 def _alter(old: str, new: str, patch: pytest.MonkeyPatch) -> None:
     """Plant a fault in schedules, and have `mix_all` folded anew."""
 
@@ -251,10 +277,13 @@ def test_faults_of_locks_are_seen(
 ) -> None:
     more, old, new = _FAULTS[fault]
     _alter(old, new, monkeypatch)
+    queues = gpu.emulator.load("from featgraph.device import queue_cuda").queue_cuda
+    load = partial(_load, np.random.default_rng(0))
+    monkeypatch.setattr(queues, "load", load, raising=False)
     if more is _TICKETS:  # edges that wait for a ticket that has passed
         _be_impatient(gpu, monkeypatch, 10**9)
     has_sides = more["schedule"] in {"node_locked", "hybrid"}
-    graph = graph_of(*(("sides", 5, 40) if has_sides else ("directed", 5, 14)), 1)
+    graph = graph_of("sides" if has_sides else "directed", 5, 40, 1)  # of two warps
     for seed in range(5):
         with pauses(seed):
             state, told = run("mix_all", graph, 1, "cuda", **more)
