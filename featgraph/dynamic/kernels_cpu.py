@@ -6,6 +6,7 @@ update i at the second one. ``rows`` are the rows that have entries, and entries
 ``first[j]`` to ``first[j + 1]`` are those of row ``rows[j]``, in the batch's order.
 
 `list_entries`, `list_rows`, `read_entries`   the sorted entries
+`count_edges`      the room for places of deleted edges
 `plan_rows`        outcomes, effects of entries, lengths and classes of rows
 `place_runs`       the slots that each row has afterwards
 `list_gone`        deleted edges, for the log and the queue of ids
@@ -171,6 +172,16 @@ def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
             rows[count], first[count] = row, i
             count += 1
     first[count] = keys.size
+    return count
+
+
+@jit
+def count_edges(rows: _Array, starts: _Array, stops: _Array, before: _Array) -> int:
+    """Return the number of edges in rows, and store how many are before each row."""
+    count = 0
+    for j in range(rows.size):
+        before[j] = count
+        count += _int64(stops[rows[j]]) - _int64(starts[rows[j]])
     return count
 
 

@@ -272,9 +272,8 @@ class RowPool:
         for name in ("starts", "stops", "classes"):
             setattr(plan, name, grown(getattr(self, name), room[1]))
         if updates.deletes:  # there is room for all edges of the rows
-            lengths = plan.stops[rows] - plan.starts[rows]
-            lengths.cumsum(out=plan.gone_at[1:])
-            plan.gone_places = np.empty(plan.gone_at[-1], np.int32)
+            edges = kernels.count_edges(rows, plan.starts, plan.stops, plan.gone_at)
+            plan.gone_places = np.empty(edges, np.int32)
         pairs = plan.ends << 1 | plan.order & 1 if self.is_sided else plan.ends
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
         plan.share(

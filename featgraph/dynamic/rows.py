@@ -402,8 +402,7 @@ class HostPlan(Plan):
         self.fates = np.empty(count, np.uint8)
         entries = count if combines else 0
         self.heads, self.places = np.empty(entries, np.int32), np.empty(entries, int)
-        self.lengths, self.gone = np.zeros((2, rows.size), np.int64)
-        self.gone_at = np.zeros(rows.size + 1, np.int64)
+        self.lengths, self.gone, self.gone_at = np.zeros((3, rows.size), np.int64)
         self.chosen = np.empty(rows.size, np.uint8)
 
     @property

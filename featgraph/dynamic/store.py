@@ -9,8 +9,8 @@ date.
 
 1. `RowPool.plan` on each pool. Outcomes of the updates come from the rows along "in".
    Errors of policies are raised here.
-2. `RowPool.fit`, or `RowPool.refit` for a batch that is large compared with the graph,
-   for a pool whose rows have moved often, or where there is no room.
+2. `RowPool.fit`; or `RowPool.refit`, if the batch is large compared with the graph, if
+   E / 4 updates were applied since the last time, or if there is no room.
 3. `_Step._finish` allocates all that is left to allocate, and then writes rows, queues,
    counts and the log with interrupts deferred.
 
@@ -539,7 +539,7 @@ class _Step:
         except MemoryError:
             if compacts or not dense:
                 raise
-        return self._run(False)  # no memory for other pools: try to change rows
+        return self._run(False)  # no memory for other pools: update rows in place
 
     def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
         store, updates = self.store, self.updates

@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "_decide", "pairs[STATE, pair] = pairs[NEED, pair] = i + 1",
         "pairs[NEED, pair] = i + 1"),
     "rows share the list of what leaves": (
-        _POOL, "plan", "lengths.cumsum(out=plan.gone_at[1:])", "pass"),
+        _KERNELS, "count_edges", "before[j] = count", "pass"),
     "a full run gets an edge more": (
         _KERNELS, "plan_rows", "length > SIZES[now]", "length > SIZES[now] + 1"),
     "entries lose their order": (
