@@ -104,9 +104,7 @@ class Foreign:
 
     def copy_to(self, made: Any, rows: Rows | None = None) -> None:
         """Copy the values to an array without gaps; see `copied`."""
-        as_it_is = (
-            rows is None and made.dtype == self.dtype and made.shape == self.shape
-        )
+        is_alike = (made.dtype, tuple(made.shape)) == (self.dtype, self.shape)
         if is_alike and rows is None and self.array.is_c_contiguous():
             arrays.copy(made, self.array)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -266,3 +267,27 @@ def test_ranks_are_refused() -> None:
     assert refused is not None
     assert "both ends" in refused.why
     assert refused.fix
+
+
+@fg.edge(exclusive=True)
+def learn(f, u, v, e, d):
+    p, q = d.x[u, f], d.x[v, f]
+    miss = d.rating[e] - fg.dot(p, q)
+    d.x[u, f] = p + d.rate * miss * q
+    d.x[v, f] = q + d.rate * miss * p
+    return True
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_prefetches_take_each_sector_of_a_row(dtype: str) -> None:
+    graph = fg.Graph.from_edges([0, 1], [2, 3], sides=(2, 2))
+    x = fg.vertex_property(np.ones((4, 16), dtype))
+    state = fg.State(graph, x=x, rating=fg.edge_property(np.ones(2, dtype)), rate=0.1)
+    text = fg.foldmap(learn).fold(state, target="cuda", schedule="blocks").source
+    places = set()
+    call = r"ask_for\(d.x, int64\(u\) \* 16( \+ 4)?, (\d+)\)"
+    for first, count in re.findall(call, text):
+        begin = 4 * bool(first)
+        places |= set(range(begin, begin + int(count), 8))
+    item = np.dtype(dtype).itemsize
+    assert {place * item // 32 for place in places} == set(range(16 * item // 32))

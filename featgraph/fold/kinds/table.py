@@ -175,19 +175,23 @@ def _nest_exclusive(facts: NestFacts) -> Body:
 def _prefetches(facts: NestFacts) -> list[str]:
     """Return prefetches of the rows of u and v, and of the values of the edge.
 
-    Sizes are in words of 4 bytes.
+    `ask_for` takes every eighth entry: one of each sector of 32 bytes, or of every
+    other one where entries have 8 bytes, so that two calls take all of these.
     """
     lines, types = list[str](), facts.plan.analysis.signature
     [function] = facts.functions.values()
     for name in sorted({a.name for a in function.accesses}):
         kind, shape = types[name].kind, types[name].item_shape
         if kind is PropertyKind.VERTEX:
-            axis = facts.binding.features
+            axis, item = facts.binding.features, np.dtype(types[name].dtype).itemsize
             count = axis.stride if shape == (axis.width,) else math.prod(shape)
-            size = count * np.dtype(types[name].dtype).itemsize // 4
+            size = max(count * min(item, 4) // 4, 1)
+            firsts = ["", " + 4"] if item == 8 and size > 4 else [""]
             lines += [
-                f"queues.ask_for(d.{name}, int64({end}) * {count}, {size or 1})"
+                f"queues.ask_for(d.{name}, int64({end}) * {count}{first}, "
+                f"{size - 4 * bool(first)})"
                 for end in "uv"
+                for first in firsts
             ]
     return lines + [f"queues.ask_for(ordered_{n}, at, 1)" for n in facts.phase.ordered]
 
