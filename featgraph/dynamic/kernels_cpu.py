@@ -25,7 +25,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from featgraph.base.interrupts import jit, njit
+from featgraph.base.store import jit, njit
 
 _Array: TypeAlias = Any
 #: Offsets of slots are computed in it; ids and numbers may be unsigned.

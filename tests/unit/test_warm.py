@@ -17,9 +17,10 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import bfs, katz_centrality
+from featgraph.base import store
+from featgraph.base.store import is_stored
 from featgraph.cli import kernels
 from featgraph.cuda import dialect
-from featgraph.fold.compiling.compile import is_stored
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.runtime import warming
 from tests.unit.test_cli import run
@@ -125,6 +126,27 @@ def test_what_a_path_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
             fg.config.cache_path = bad  # type: ignore[assignment]
     monkeypatch.setenv("FEATGRAPH_CACHE_PATH", f"a{os.pathsep}{os.pathsep}b")
     assert type(fg.config)().cache_path == two
+
+
+def test_functions_of_the_package_are_in_the_store(cache: Path) -> None:
+    """Neither the package's folder nor times of its files decide: see `store.kept`."""
+    from numba import int64, types
+
+    from featgraph.graph.formats import scan
+
+    def loop(x):  # type: ignore[no-untyped-def]
+        return x + 1
+
+    loop.__code__ = loop.__code__.replace(co_filename=str(scan.__file__))
+    first, again = (store.jit(loop) for _ in range(2))
+    assert not is_stored(first, (int64,))
+    assert first(1) == 2
+    [path] = cache.rglob("*.nbc")
+    assert re.fullmatch(r"scan_[0-9a-f]{32}\..*loop-\d+\..*", path.name)
+    assert is_stored(again, (int64,))
+    assert not is_stored(again, (types.float64,))
+    assert again(1) == 2
+    assert again.stats.cache_hits
 
 
 # The command
