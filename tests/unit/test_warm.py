@@ -342,8 +342,8 @@ def test_a_first_call_on_a_gpu_finds_its_kernels(
         kernels, "product", lambda *_, **__: [(True, False, False, False)]
     )
     monkeypatch.setattr(warming, "_all_traits", lambda _: [own])
-    shared = list(warming._own_kernels())
-    monkeypatch.setattr(warming, "_own_kernels", lambda: shared[:0])
+    shared = list(warming.own_kernels())
+    monkeypatch.setattr(warming, "own_kernels", lambda: shared[:0])
     options = "--target", "cuda", "--cc", "9.0", "--jobs", "1"
     status, _, err = run(capsys, "warm", "katz_centrality", *options)
     assert (status, err) == (0, "")
