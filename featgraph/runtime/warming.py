@@ -29,6 +29,7 @@ from featgraph.program.state import State
 from featgraph.runtime.devices import cpu_sweeps, host_arrays
 from featgraph.runtime.loops import foldmap_run, worklist
 from featgraph.runtime.loops.background import COMPILER, functions_of, set_functions_of
+from featgraph.runtime.recording.control import At
 from featgraph.runtime.superstep import foldmap
 from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.superstep import Superstep
@@ -245,12 +246,15 @@ def own_kernels() -> Iterator[Compiled]:
     from featgraph.cuda import elements, sorting
     from featgraph.graph.building import gpu_edge_kernels as building
     from featgraph.graph.building import gpu_oriented, gpu_part_kernels
+    from featgraph.runtime.devices import cuda_arrays
     from featgraph.runtime.devices import cuda_loops as loops
 
     n, flag, sign = types.int64, types.boolean, types.float64
     bits, i32, i64 = types.uint32[::1], types.int32[::1], types.int64[::1]
     f32, f64, pairs = types.float32[::1], types.float64[::1], types.int64[:, ::1]
     words = bits, bits, bits
+    at = types.BaseTuple.from_types([n] * len(At._fields), At)
+    yield cuda_arrays.control, (at, i64, f64, i64, i64, f64)
     ids, placed = types.int64[:, :, ::1], (n, i64)
     yield elements.place_rows, (ids, i64, flag, n, n, n, i32, *placed)
     for number in (types.float32, types.float64):

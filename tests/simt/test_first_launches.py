@@ -22,11 +22,18 @@ if not dialect.is_installed():
 
 from featgraph.cli import kernels
 from featgraph.runtime import warming
+from featgraph.runtime.loops import replay
+from featgraph.runtime.recording import cuda_trace
 from tests.simt.gpu import Gpu, StridedArray, emulated_gpu
 from tests.unit.test_warm import type_of
 
 #: Thresholds at which a GPU builds rows, and sorts with several blocks.
 AS_LARGE_ON_GPU = [(edges, "MANY_EDGES", 0), (edges, "FEW", 0), (sorting, "_FEW", 4)]
+#: Thresholds at which loops on the GPU pay at once, however long lanes take.
+AS_LOOPS = [
+    (replay, "_MOST_SECONDS", np.inf), (replay, "_MOST_AWAY", np.inf),
+    (cuda_trace, "_LOOP_SECONDS", 0.0),
+]  # fmt: skip
 Key = tuple[str, str, str]
 
 
@@ -98,7 +105,7 @@ def test_programs(
     for as_large in (False, True):
         with warming.storing((9, 0), as_large=as_large):
             kernels._run_algorithm(name, 3)
-    for settings in ([], [*warming._AS_LARGE, *AS_LARGE_ON_GPU]):
+    for settings in (AS_LOOPS, [*warming._AS_LARGE, *AS_LARGE_ON_GPU]):
         with emulated_gpu(), monkeypatch.context() as patch:
             for owner, threshold, value in settings:
                 patch.setattr(owner, threshold, value)

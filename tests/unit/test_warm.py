@@ -18,10 +18,12 @@ import pytest
 import featgraph as fg
 from featgraph.algorithms import bfs, katz_centrality
 from featgraph.base import store
+from featgraph.base.dataclass import replace
 from featgraph.base.store import is_stored
 from featgraph.cli import kernels
 from featgraph.cuda import dialect
-from featgraph.fold.plan.traits import graph_traits
+from featgraph.fold.plan.plan import WORKLIST
+from featgraph.fold.plan.traits import GraphTraits, graph_traits
 from featgraph.runtime import warming
 from tests.unit.test_cli import run
 from tests.unit.test_store import ROOT, cache, finish, start
@@ -326,6 +328,38 @@ def test_traits_of_any_graph_are_among_those() -> None:
     found = {step.kernel(state_of_search(g), "cuda", {}).source for g in drawn}
     assert found <= known
     assert len(found) > 2
+
+
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
+def test_loops_of_graphs_with_equal_kernels_are_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kernels of directed and undirected graphs have one text, their loops have two."""
+    step = sys.modules[bfs.__module__].step
+    one = next(warming._all_traits(GraphTraits()))
+    monkeypatch.setattr(
+        warming, "_all_traits",
+        lambda own: iter([replace(one, undirected=own.undirected)]),
+    )  # fmt: skip
+    stored, found, kernels = set(), warming.functions_of_gpu, []
+
+    def note(kernel: Any) -> Iterator[Any]:
+        stored.update(function.py_func.__module__ for function, _ in found(kernel))
+        return iter(())
+
+    monkeypatch.setattr(warming, "functions_of_gpu", note)
+    store = warming._ForGpu((9, 0))
+    for directed in (False, True):
+        graph = fg.Graph.from_edges([0, 1], [1, 2], directed=directed)
+        state, options = state_of_search(graph), {"direction": "auto"}
+        store(step, state, options, None, None)  # type: ignore[arg-type]
+        [traits] = warming._all_traits(graph_traits(graph))
+        kernels.append(step.kernel(state, "cuda", options, traits=traits))
+    first, second = kernels
+    assert first.source == second.source
+    loops = {k.in_form(WORKLIST).queue.py_func.__module__ for k in kernels}
+    assert len(loops) == 2
+    assert loops <= stored
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
