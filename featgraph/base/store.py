@@ -302,11 +302,11 @@ def is_stored(function: Any, types: Sequence[Any]) -> bool:
         Types of Numba.
     """
     cache: Any = getattr(function, "_cache", None)
-    files = getattr(cache, "_cache_file", None)
+    files: Any = getattr(cache, "_cache_file", None)
     if not hasattr(files, "has"):  # Numba's own
         return False
     codegen = function.targetctx.codegen()
-    return files.has(cache._index_key(tuple(types), codegen))
+    return bool(files.has(cache._index_key(tuple(types), codegen)))
 
 
 def _warn(path: Path, problem: str) -> None:

@@ -159,14 +159,13 @@ class _ForGpu:
         superstep: Superstep,
     ) -> None:
         """Compile a foldmap for the types of a State, and for all graphs."""
-        own = graph_traits(state.graph)
-        shared = next(_all_traits(own))
-        for traits in _all_traits(own):
+        shapes = list(_all_traits(graph_traits(state.graph)))
+        for traits in shapes:
             kernel = run.kernel(
                 state, "cuda", options, incremental=incremental, traits=traits
             )
-            if (kernel.source, shared) not in self._compiled:
-                self._compiled.add((kernel.source, shared))
+            if (key := (kernel.source, shapes[0])) not in self._compiled:
+                self._compiled.add(key)
                 with dialect.storing_for(self._cc):
                     for function, types in functions_of_gpu(kernel):
                         function.compile(types)
@@ -271,7 +270,7 @@ def own_kernels() -> Iterator[Compiled]:
         yield loops.extreme, (values, sign, f64, n)
     for values in (i32, i64, f64):
         yield elements.fill, (values, values.dtype)
-    for number in (types.float32, types.float64, types.int32):
+    for number in (types.float32, types.float64, types.int32, flag):
         rows = number[:, ::1]
         yield loops.refresh_vertices, (bits, rows, rows)
         yield loops.refresh_vertices_without, (bits, bits, rows, rows)
@@ -289,6 +288,7 @@ def own_kernels() -> Iterator[Compiled]:
         yield function, (i32, i32, i32)
     yield building.both_ends, (i32, i32, n, i32)
     yield building.find_twins, (i32, i32, n, i32)
+    yield building.is_twin, (i32, n, types.uint8[::1])
     yield building.other_ends, (i32, i32, i32, i32)
     yield building.number_given, (i32, n, i32)
     yield gpu_oriented.turn_upward, (i32, i32, i32, n, i32, n, i32, i32, i32)

@@ -34,6 +34,7 @@ AS_LOOPS = [
     (replay, "_MOST_SECONDS", np.inf), (replay, "_MOST_AWAY", np.inf),
     (cuda_trace, "_LOOP_SECONDS", 0.0),
 ]  # fmt: skip
+ALGORITHMS = ("als", "bfs", "connected-components", "label-propagation", "pagerank")
 Key = tuple[str, str, str]
 
 
@@ -81,7 +82,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_ratings", lambda: rated)
     graphs = [(False, False, False, True), (True, True, True, False)]
     monkeypatch.setattr(kernels, "product", lambda *_, **__: graphs)
-    monkeypatch.setattr(warming, "_all_traits", lambda own: iter([own]))
+    monkeypatch.setattr(warming, "_all_traits", lambda own: [own])
 
 
 def call(name: str, k: int) -> None:
@@ -91,7 +92,7 @@ def call(name: str, k: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@pytest.mark.parametrize("name", ["bfs", "pagerank", "label-propagation", "als"])
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_programs(
     name: str, launched: set[Key], small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

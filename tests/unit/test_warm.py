@@ -339,7 +339,7 @@ def test_loops_of_graphs_with_equal_kernels_are_stored(
     one = next(warming._all_traits(GraphTraits()))
     monkeypatch.setattr(
         warming, "_all_traits",
-        lambda own: iter([replace(one, undirected=own.undirected)]),
+        lambda own: [replace(one, undirected=own.undirected)],
     )  # fmt: skip
     stored, found, kernels = set(), warming.functions_of_gpu, []
 
