@@ -65,6 +65,8 @@ def values_on_host(state: fg.State, name: str) -> Any:
 
     None on a GPU, on ranks, and if some vertices may be dead.
     """
+    if not state.is_read_on_host:
+        return None
     graph = state.graph
     place: Any = state.residency  # None if no device has had the values
     is_on_gpu = place is not None and place.device.name == "cuda"

@@ -352,7 +352,7 @@ def connected_components(
     labels: Any = None
     if may_search and not graph.directed and graph.changing is None:
         run = fg.iterate(begin, state, active=[], **where)  # for its target
-        if run.target == "cpu":
+        if run.target == "cpu" and state.is_read_on_host:
             labels = graph.strong_components(fewer_threads=MANY_THREADS)
     if labels is not None:
         count = np.sum(labels == np.arange(labels.size))

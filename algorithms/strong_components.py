@@ -510,7 +510,7 @@ class _Search:
             return False
         if not self.runs:
             self.settle(trim_behind, [])  # a run of no vertices, to learn its target
-        return self.runs[0].target == "cpu"
+        return self.runs[0].target == "cpu" and self.state.is_read_on_host
 
     def settle(self, step: Any, active: Any, **options: Any) -> fg.Run:
         """Iterate a foldmap until no vertex is due."""

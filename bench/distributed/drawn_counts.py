@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.interrupts import jit
+from featgraph.base.store import jit
 from featgraph.graph.partition.cuts import WORD, Balance, even_cuts, word_places
 from featgraph.graph.partition.partition import Partition
 from featgraph.ranks.cost.forecast import Counts

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import ArgumentError
-from featgraph.base.interrupts import jit
+from featgraph.base.store import jit
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
 from featgraph.ranks.cost.forecast import Work

@@ -3,8 +3,7 @@
 ``deferred_interrupts``   delay SIGINT until a State belongs to one superstep
 ``import_whole``          delay SIGINT until a module is imported
 ``shielded``              run a call on a thread that handles no signals
-``njit``                  Numba's decorator, with shielded compilation
-``jit``                   the decorator of host loops: `njit` with a disk cache
+``with_shielded_compilation`` shield the compilation of a function
 
 Python runs signal handlers on the main thread, between any two bytecode instructions.
 Within a compiler this is not safe: LLVM calls back through ctypes, which drops
@@ -30,7 +29,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar
 
 __all__ = [
     "BACKGROUND",
@@ -38,8 +37,6 @@ __all__ = [
     "deferred_interrupts",
     "holds_compiler",
     "import_whole",
-    "jit",
-    "njit",
     "rare_collections",
     "shielded",
     "stop_threads",
@@ -47,7 +44,6 @@ __all__ = [
     "with_shielded_compilation",
 ]
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 # The C module below `signal`, which looks up each handler in an enumeration: that takes
@@ -232,27 +228,6 @@ def with_shielded_compilation(function: Any) -> Any:
 
     function._compile_for_args = compile_shielded
     return function
-
-
-def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return Numba's decorator with some options and shielded compilation."""
-    decorate = import_whole("numba").njit(**options)
-    return lambda function: with_shielded_compilation(decorate(function))
-
-
-def jit(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Compile a host loop for the argument types of its first call; cached on disk.
-
-    The loop releases the GIL. Modules of such loops are imported inside functions only,
-    so that ``import featgraph`` does not import Numba.
-    """
-    try:
-        compiled = njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # Numba raises here if neither the package's folder nor the user's cache is
-        # writable. Compile in each process instead.
-        compiled = njit(nogil=True)(function)
-    return cast("Callable[_P, _T]", compiled)
 
 
 def stops_at_exit(thread: threading.Thread, is_busy: Callable[[], bool]) -> None:

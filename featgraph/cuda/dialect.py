@@ -59,6 +59,7 @@ import numpy as np
 from featgraph.base.config import config
 from featgraph.base.errors import DeviceError, PlanError
 from featgraph.base.interrupts import holds_compiler, import_whole, shielded
+from featgraph.base.store import kept
 
 __all__ = [
     "acquire",
@@ -362,8 +363,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         The kernel. Left out, a decorator with the options is returned.
     **options
         ``cache``, ``launch_bounds``, ``max_registers``, ``link``, ``lineinfo`` of the
-        dialect. ``cache=True`` is safe only for content-addressed files, since the
-        dialect's key ignores callees.
+        dialect. With ``cache=True``, code is in `featgraph.base.store`.
 
     Returns
     -------
@@ -373,7 +373,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         # The dialect loses some options that are passed to its decorator alone.
         return lambda decorated: kernel(decorated, **options)
-    return _with_shielded_compilation(_dialect().jit(function, **options))
+    return kept(_with_shielded_compilation(_dialect().jit(function, **options)))
 
 
 def _with_shielded_compilation(kernel: Any) -> Any:

@@ -37,7 +37,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from featgraph.base.interrupts import jit, njit
+from featgraph.base.store import jit, njit
 from featgraph.dynamic.rows import HUB as HUB
 
 _Array: TypeAlias = Any

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.interrupts import jit
+from featgraph.base.store import jit
 
 __all__ = ["add_triangles"]
 

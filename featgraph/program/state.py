@@ -12,7 +12,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -222,6 +222,10 @@ class State:
     """
 
     # Positional only, so that a property may be called `self`.
+    #: Whether algorithms may compute on the host in place of a foldmap. False while
+    #: runs on the CPU find the kernels of runs on a GPU.
+    is_read_on_host: ClassVar[bool] = True
+
     def __init__(self, graph: Graph | None = None, /, **properties: Any) -> None:
         if graph is None and isinstance(properties.get("graph"), Graph):
             graph = properties.pop("graph")

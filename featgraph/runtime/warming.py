@@ -30,6 +30,7 @@ from featgraph.program.state import State
 from featgraph.runtime.devices import cpu_sweeps, host_arrays
 from featgraph.runtime.loops import foldmap_run, worklist
 from featgraph.runtime.loops.background import COMPILER, functions_of, set_functions_of
+from featgraph.runtime.recording.control import At
 from featgraph.runtime.superstep import foldmap
 from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.superstep import Superstep
@@ -37,6 +38,8 @@ from featgraph.runtime.superstep.superstep import Superstep
 __all__ = ["Count", "checked_cc", "compile_own_kernels", "storing"]
 
 ComputeCapability = tuple[int, int]
+#: A function, and types of its arguments.
+Compiled = tuple[Any, tuple[Any, ...]]
 #: (module, name of a threshold, value) with which small graphs run as large ones do.
 #: With so small a chunk, graphs of some hundred edges are cut into several.
 _AS_LARGE = [
@@ -96,6 +99,8 @@ def storing(
     count, log = Count(), logging.getLogger("featgraph")
     note = _compile_for_cpu if cc is None else _ForGpu(cc)
     settings: list[tuple[Any, str, Any]] = [(config, "compile_behind", True)]
+    if cc is not None:
+        settings.append((State, "is_read_on_host", False))
     if as_large:
         settings += _AS_LARGE
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in settings]
@@ -148,7 +153,8 @@ class _ForGpu:
 
     def __init__(self, cc: ComputeCapability) -> None:
         self._cc = cc
-        self._texts: set[str] = set()
+        #: Texts of kernels, and traits that only texts of other forms may show.
+        self._compiled: set[tuple[str, GraphTraits]] = set()
 
     def __call__(
         self,
@@ -159,34 +165,40 @@ class _ForGpu:
         superstep: Superstep,
     ) -> None:
         """Compile a foldmap for the types of a State, and for all graphs."""
-        for traits in _all_traits(graph_traits(state.graph)):
+        shapes = list(_all_traits(graph_traits(state.graph)))
+        for traits in shapes:
             kernel = run.kernel(
                 state, "cuda", options, incremental=incremental, traits=traits
             )
-            if kernel.source not in self._texts:
-                self._texts.add(kernel.source)
-                self._compile(kernel)
+            if (key := (kernel.source, shapes[0])) not in self._compiled:
+                self._compiled.add(key)
+                with dialect.storing_for(self._cc):
+                    for function, types in functions_of_gpu(kernel):
+                        function.compile(types)
         if kernel.plan.facts.may_push and "direction" not in options:
             pushed = {**options, "direction": "push"}
             self(run, state, pushed, incremental, superstep)
 
-    def _compile(self, kernel: Kernel) -> None:
-        """Compile all frontier forms of a kernel, and its loop over few vertices."""
-        plan = kernel.plan
-        with dialect.storing_for(self._cc):
-            for entry in kernel.entries:
-                kernel.function(entry).compile(kernel.signature(entry))
-            for frontier_form in ("packed", "listed"):
-                phases = [p for p in plan.phases if plan.can_take(frontier_form, p)]
-                other = kernel.in_form(frontier_form) if phases else kernel
-                for entry in other.entries if phases else ():
-                    types = other.signature(entry, kernel.module)
-                    other.function(entry).compile(types)
-            if not plan.facts.not_queued:
-                loop = kernel.in_form(WORKLIST)
-                queue = loop.kernel_source.queue
-                if queue is not None and queue.entry is not None:
-                    loop.queue.compile(loop.signature(queue.entry))
+
+def functions_of_gpu(kernel: Kernel) -> Iterator[Compiled]:
+    """Yield the functions of a kernel in all forms, with the types of their arguments.
+
+    Forms differ with traits of graphs, such as directions of edges, also where the text
+    of the kernel itself is the same.
+    """
+    plan = kernel.plan
+    for entry in kernel.entries:
+        yield kernel.function(entry), kernel.signature(entry)
+    for frontier_form in ("packed", "listed"):
+        if any(plan.can_take(frontier_form, phase) for phase in plan.phases):
+            other = kernel.in_form(frontier_form)
+            for entry in other.entries:
+                yield other.function(entry), other.signature(entry, kernel.module)
+    if not plan.facts.not_queued:
+        loop = kernel.in_form(WORKLIST)
+        queue = loop.kernel_source.queue
+        if queue is not None and queue.entry is not None:
+            yield loop.queue, loop.signature(queue.entry)
 
 
 def _all_traits(own: GraphTraits) -> Iterator[GraphTraits]:
@@ -225,11 +237,11 @@ def checked_cc(given: ComputeCapability | None) -> ComputeCapability:
 def compile_own_kernels(cc: ComputeCapability) -> None:
     """Compile the kernels that all programs share, for a GPU."""
     with dialect.storing_for(cc):
-        for function, types in _own_kernels():
+        for function, types in own_kernels():
             function.compile(types)
 
 
-def _own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+def own_kernels() -> Iterator[Compiled]:
     """Yield kernels of the runtime, with the types that first calls compile them for.
 
     They build rows of edges on the GPU, find due vertices, and work on sets.
@@ -237,13 +249,23 @@ def _own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     from numba import types
 
     from featgraph.cuda import elements, sorting
-    from featgraph.graph.building import gpu_edge_kernels
+    from featgraph.graph.building import gpu_edge_kernels as building
+    from featgraph.graph.building import gpu_oriented, gpu_part_kernels
+    from featgraph.runtime.devices import cuda_arrays
     from featgraph.runtime.devices import cuda_loops as loops
 
     n, flag, sign = types.int64, types.boolean, types.float64
     bits, i32, i64 = types.uint32[::1], types.int32[::1], types.int64[::1]
     f32, f64, pairs = types.float32[::1], types.float64[::1], types.int64[:, ::1]
     words = bits, bits, bits
+    at = types.BaseTuple.from_types([n] * len(At._fields), At)
+    yield cuda_arrays.control, (at, i64, f64, i64, i64, f64)
+    ids, placed = types.int64[:, :, ::1], (n, i64)
+    yield elements.place_rows, (ids, i64, flag, n, n, n, i32, *placed)
+    for number in (types.float32, types.float64):
+        rows, within, row = number[:, :, ::1], (n, number, number), number[::1]
+        yield elements.place_rows, (rows, i32, flag, *within, row, *placed)
+        yield loops.copy_features, (number[:, ::1], number[:, ::1], n)
     for function in (loops.words_or, loops.words_and, loops.words_without):
         yield function, words
     yield loops.leave_out, (*words, bits)
@@ -254,25 +276,34 @@ def _own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
         yield loops.extreme, (values, sign, f64, n)
     for values in (i32, i64, f64):
         yield elements.fill, (values, values.dtype)
-    for number in (types.float32, types.float64, types.int32):
+    for number in (types.float32, types.float64, types.int32, flag):
         rows = number[:, ::1]
         yield loops.refresh_vertices, (bits, rows, rows)
         yield loops.refresh_vertices_without, (bits, bits, rows, rows)
-    yield gpu_edge_kernels.survey, (i32, i32, i64)
-    yield gpu_edge_kernels.find_nan, (f32, i32)
-    yield gpu_edge_kernels.count_ends, (i32, i32, flag, i32)
-    yield gpu_edge_kernels.find_most, (i32, n, i64)
-    yield gpu_edge_kernels.count_short, (i32, i32)
-    yield gpu_edge_kernels.find_hubs, (i32, n, pairs, i32)
-    yield gpu_edge_kernels.take, (i32, i32, i32)
-    for function in (gpu_edge_kernels.begin_rows, gpu_edge_kernels.find_moved,
-                     gpu_edge_kernels.invert):  # fmt: skip
+    yield building.survey, (i32, i32, i64)
+    yield building.side_ends, (i64, i32, n, n, n, i32, i32)
+    for values in (f32, f64):
+        yield building.find_nan, (values, i32)
+    yield building.count_ends, (i32, i32, flag, i32)
+    yield building.find_most, (i32, n, i64)
+    yield building.find_hubs, (i32, n, pairs, i32)
+    for function in (building.begin_rows, building.count_short, building.find_moved,
+                     building.invert, gpu_part_kernels.expand_rows):  # fmt: skip
         yield function, (i32, i32)
-    yield gpu_edge_kernels.both_ends, (i32, i32, n, i32)
-    yield gpu_edge_kernels.other_ends, (i32, i32, i32, i32)
-    yield gpu_edge_kernels.number_given, (i32, n, i32)
+    for function in (building.take, gpu_oriented.add_rows, gpu_oriented.find_repeated):
+        yield function, (i32, i32, i32)
+    yield building.both_ends, (i32, i32, n, i32)
+    yield building.find_twins, (i32, i32, n, i32)
+    yield building.is_twin, (i32, n, types.uint8[::1])
+    yield building.other_ends, (i32, i32, i32, i32)
+    yield building.number_given, (i32, n, i32)
+    yield gpu_oriented.turn_upward, (i32, i32, i32, n, i32, n, i32, i32, i32)
+    yield gpu_oriented.fill_both, (i32,) * 10
     yield sorting.count_digits, (i32, n, n, n, i32)
-    yield sorting.scan_few, (i32, i64, i64)
+    yield sorting.add_chunks, (i32, n, i64)
+    yield sorting.scan_chunks, (i32, n, i64, i64)
+    for values in (i32, i64):
+        yield sorting.scan_few, (values, i64, i64)
     yield sorting.scatter, (i32, i32, flag, n, n, n, i64, i32, i32)
     listed = bits, flag, n, i32, i64
     of_sets = {

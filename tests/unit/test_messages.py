@@ -1,4 +1,4 @@
-"""Messages about compiling in the log and on a terminal: `compile.Compilation`."""
+"""Messages about compiling in the log and on a terminal: `store.Compilation`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import featgraph as fg
+from featgraph.base import store
 from featgraph.base.interrupts import BACKGROUND
+from featgraph.base.store import Compilation
 from featgraph.fold.compiling import compile as compiling
-from featgraph.fold.compiling.compile import Compilation
 
 LINE = (
     "featgraph: compiling kernels of test_messages for the CPU "
@@ -42,12 +43,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Terminal:
     """Stand for stderr; nothing is stored, and any compiling is long."""
     monkeypatch.setattr(fg.config, "cache", True)
     monkeypatch.setattr(fg.config, "cache_dir", tmp_path)
-    monkeypatch.setattr(compiling, "COMPILATION", Compilation())
-    monkeypatch.setattr(compiling, "_PATIENCE_S", 0.0)
+    compilation = Compilation()
+    for module in (store, compiling):
+        monkeypatch.setattr(module, "COMPILATION", compilation)
+    monkeypatch.setattr(store, "_PATIENCE_S", 0.0)
     stream = Terminal()  # pytest sets the stream of `sys` itself
-    monkeypatch.setattr(
-        compiling, "sys", SimpleNamespace(**vars(sys) | {"stderr": stream})
-    )
+    monkeypatch.setattr(store, "sys", SimpleNamespace(**vars(sys) | {"stderr": stream}))
     return stream
 
 
@@ -91,15 +92,13 @@ def test_no_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, why: str) 
     stream: io.StringIO | None = terminal
     if why == "a file":
         stream = io.StringIO()
-        monkeypatch.setattr("featgraph.fold.compiling.compile.sys.stderr", stream)
+        monkeypatch.setattr("featgraph.base.store.sys.stderr", stream)
     elif why == "no stream":  # as in a program without a console
-        monkeypatch.setattr(
-            "featgraph.fold.compiling.compile.sys.stderr", stream := None
-        )
+        monkeypatch.setattr("featgraph.base.store.sys.stderr", stream := None)
     elif why == "turned off":
         monkeypatch.setattr(fg.config, "messages", False)
     else:
-        monkeypatch.setattr(compiling, "_PATIENCE_S", 1e9)
+        monkeypatch.setattr(store, "_PATIENCE_S", 1e9)
     call(1)
     assert stream is None or not stream.getvalue()
 
@@ -122,7 +121,7 @@ def test_the_log_names_what_is_compiled_and_loaded(
     ]
 
 
-class File(compiling.CheckedFile):
+class File(store.CheckedFile):
     """The name of a function, without files."""
 
     def __init__(self, name: str) -> None:
@@ -135,7 +134,7 @@ def test_seconds_count_once(
     """A function is compiled within another; both begin before either ends."""
     now = 0.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    monkeypatch.setattr(compiling, "_PATIENCE_S", 2.0)
+    monkeypatch.setattr(store, "_PATIENCE_S", 2.0)
     compilation = Compilation()
     outer, inner, behind = File("outer"), File("inner"), File("behind")
     compilation.begin(outer, "")

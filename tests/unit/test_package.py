@@ -101,7 +101,6 @@ READ_BY_RUNTIME = {
     "schedules.mapping",  # the sizes that a schedule finds a grid for
     "printing.module",  # the entries of a kernel, and what they take
     "compiling.kernel",  # what is launched
-    "compiling.compile",  # compiled code that is loaded from the store
 }
 
 TOP_LEVEL = {

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.base import store
 from featgraph.cuda import dialect
 from featgraph.fold.compiling import compile as compiling
 from featgraph.fold.compiling.compile import check_module
@@ -504,7 +505,7 @@ def test_digests_are_stable_and_complete(
     with monkeypatch.context() as patch:
         patch.setattr(fg.config, "checked", True)
         made["checked"] = digest(tmp_path, monkeypatch)
-    versions = compiling._versions()
+    versions = store._versions()
     assert {v.split()[0] for v in versions if " " in v} >= {
         "python",
         "numba",
@@ -513,7 +514,7 @@ def test_digests_are_stable_and_complete(
     for place in range(len(versions)):
         with monkeypatch.context() as patch:
             changed = (*versions[:place], "other", *versions[place + 1 :])
-            patch.setattr(compiling, "_versions", lambda changed=changed: changed)
+            patch.setattr(store, "_versions", lambda changed=changed: changed)
             made[f"version {place}"] = digest(tmp_path, monkeypatch)
     assert digest(tmp_path, monkeypatch) == made[""]
     assert len(made) >= 13

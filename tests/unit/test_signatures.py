@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.base.store import is_stored
 from featgraph.cuda import dialect
-from featgraph.fold.compiling.compile import is_stored, load_module
+from featgraph.fold.compiling.compile import load_module
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from tests.programs.queued import QUEUED

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import featgraph as fg
+from featgraph.base import store
 from featgraph.fold.compiling import compile as compiling
 
 TEXT = "x = 1\n"
@@ -113,7 +114,7 @@ def test_directories_that_others_replace(cache: Path) -> None:
 
 
 def test_directories_of_others(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiling.store_directory()
+    store.store_directory()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.warns(fg.CacheWarning, match="belongs to another user"):
         assert cache not in compiling.module_path(TEXT, "relax").parents
@@ -153,7 +154,7 @@ def test_full_disks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_half_a_write_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = compiling.store_directory()
+    folder = store.store_directory()
 
     def refuse(self: Path, target: Any) -> Path:
         raise OSError(5, "Input/output error")

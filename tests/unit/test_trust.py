@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import featgraph as fg
+from featgraph.base import store
 from featgraph.fold.compiling import compile as compiling
 from tests.unit.test_store import TEXT, _marker, cache
 
@@ -25,7 +26,7 @@ __all__ = ["cache"]
 def test_every_level_is_checked(
     cache: Path, level: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiling.store_directory()
+    store.store_directory()
     if how == "owner":
         give_away(cache / level)
     else:
@@ -137,7 +138,7 @@ def test_kernels_of_every_target_are_checked(cache: Path) -> None:
         caches = [getattr(value, "_cache", None) for value in vars(module).values()]
         files = [c._cache_file for c in caches if hasattr(c, "_cache_file")]
         assert files, target
-        assert {type(file) for file in files} == {compiling.CheckedFile}
+        assert {type(file) for file in files} == {store.CheckedFile}
 
 
 def test_caches_of_the_user_are_left_alone(

@@ -17,10 +17,13 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import bfs, katz_centrality
+from featgraph.base import store
+from featgraph.base.dataclass import replace
+from featgraph.base.store import is_stored
 from featgraph.cli import kernels
 from featgraph.cuda import dialect
-from featgraph.fold.compiling.compile import is_stored
-from featgraph.fold.plan.traits import graph_traits
+from featgraph.fold.plan.plan import WORKLIST
+from featgraph.fold.plan.traits import GraphTraits, graph_traits
 from featgraph.runtime import warming
 from tests.unit.test_cli import run
 from tests.unit.test_store import ROOT, cache, finish, start
@@ -125,6 +128,27 @@ def test_what_a_path_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
             fg.config.cache_path = bad  # type: ignore[assignment]
     monkeypatch.setenv("FEATGRAPH_CACHE_PATH", f"a{os.pathsep}{os.pathsep}b")
     assert type(fg.config)().cache_path == two
+
+
+def test_functions_of_the_package_are_in_the_store(cache: Path) -> None:
+    """Neither the package's folder nor times of its files decide: see `store.kept`."""
+    from numba import int64, types
+
+    from featgraph.graph.formats import scan
+
+    def loop(x):  # type: ignore[no-untyped-def]
+        return x + 1
+
+    loop.__code__ = loop.__code__.replace(co_filename=str(scan.__file__))
+    first, again = (store.jit(loop) for _ in range(2))
+    assert not is_stored(first, (int64,))
+    assert first(1) == 2
+    [path] = cache.rglob("*.nbc")
+    assert re.fullmatch(r"scan_[0-9a-f]{32}\..*loop-\d+\..*", path.name)
+    assert is_stored(again, (int64,))
+    assert not is_stored(again, (types.float64,))
+    assert again(1) == 2
+    assert again.stats.cache_hits
 
 
 # The command
@@ -307,6 +331,38 @@ def test_traits_of_any_graph_are_among_those() -> None:
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
+def test_loops_of_graphs_with_equal_kernels_are_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kernels of directed and undirected graphs have one text, their loops have two."""
+    step = sys.modules[bfs.__module__].step
+    one = next(warming._all_traits(GraphTraits()))
+    monkeypatch.setattr(
+        warming, "_all_traits",
+        lambda own: [replace(one, undirected=own.undirected)],
+    )  # fmt: skip
+    stored, found, kernels = set(), warming.functions_of_gpu, []
+
+    def note(kernel: Any) -> Iterator[Any]:
+        stored.update(function.py_func.__module__ for function, _ in found(kernel))
+        return iter(())
+
+    monkeypatch.setattr(warming, "functions_of_gpu", note)
+    store = warming._ForGpu((9, 0))
+    for directed in (False, True):
+        graph = fg.Graph.from_edges([0, 1], [1, 2], directed=directed)
+        state, options = state_of_search(graph), {"direction": "auto"}
+        store(step, state, options, None, None)  # type: ignore[arg-type]
+        [traits] = warming._all_traits(graph_traits(graph))
+        kernels.append(step.kernel(state, "cuda", options, traits=traits))
+    first, second = kernels
+    assert first.source == second.source
+    loops = {k.in_form(WORKLIST).queue.py_func.__module__ for k in kernels}
+    assert len(loops) == 2
+    assert loops <= stored
+
+
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
 def test_a_first_call_on_a_gpu_finds_its_kernels(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -320,8 +376,8 @@ def test_a_first_call_on_a_gpu_finds_its_kernels(
         kernels, "product", lambda *_, **__: [(True, False, False, False)]
     )
     monkeypatch.setattr(warming, "_all_traits", lambda _: [own])
-    shared = list(warming._own_kernels())
-    monkeypatch.setattr(warming, "_own_kernels", lambda: shared[:0])
+    shared = list(warming.own_kernels())
+    monkeypatch.setattr(warming, "own_kernels", lambda: shared[:0])
     options = "--target", "cuda", "--cc", "9.0", "--jobs", "1"
     status, _, err = run(capsys, "warm", "katz_centrality", *options)
     assert (status, err) == (0, "")

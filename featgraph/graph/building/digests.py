@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.interrupts import jit
+from featgraph.base.store import jit
 
 _Array: TypeAlias = NDArray[Any]
 Sums: TypeAlias = NDArray[np.uint64]

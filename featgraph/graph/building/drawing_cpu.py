@@ -3,7 +3,7 @@
 import numba
 from numba import uint64
 
-from featgraph.base.interrupts import njit
+from featgraph.base.store import njit
 from featgraph.graph.building import drawing
 
 # No disk cache of their own: the loops that they are inlined into are cached.

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.interrupts import jit
+from featgraph.base.store import jit
 from featgraph.cuda.values import in_pieces, offset_dtype
 
 _Array: TypeAlias = NDArray[Any]

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.base.dataclass import dataclass
-from featgraph.base.interrupts import import_whole, jit
+from featgraph.base.interrupts import import_whole
+from featgraph.base.store import jit
 from featgraph.graph.formats.fields import BLANKS, COMMENT, SEPARATOR
 
 __all__ = [

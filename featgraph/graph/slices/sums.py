@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.interrupts import jit
+from featgraph.base.store import jit
 from featgraph.graph.building.digests import first_number, mixed_row, second_number
 
 _Array: TypeAlias = NDArray[Any]

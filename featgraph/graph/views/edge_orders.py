@@ -40,7 +40,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.interrupts import jit
+from featgraph.base.store import jit
 from featgraph.graph.building.drawing_cpu import philox
 from featgraph.graph.building.kernels import count_one, fill_columns, order_of, to_ends
 

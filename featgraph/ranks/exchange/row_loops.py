@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import int64, uint8, uint16, uint64
 
-from featgraph.base.interrupts import njit
+from featgraph.base.store import njit
 
 __all__ = [
     "TYPES",

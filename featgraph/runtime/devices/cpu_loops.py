@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float64, int64, uint32
 
-from featgraph.base.interrupts import njit
+from featgraph.base.store import njit
 from featgraph.device import cpu
 
 #: The largest finite key.

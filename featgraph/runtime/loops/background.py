@@ -34,7 +34,7 @@ from featgraph.base.interrupts import (
     stop_threads,
     stops_at_exit,
 )
-from featgraph.fold.compiling.compile import is_stored
+from featgraph.base.store import is_stored
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.runtime.devices.cpu_sweeps import is_single_threaded
 from featgraph.runtime.devices.protocol import BoundEntry, RowKernel

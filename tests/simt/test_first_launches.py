@@ -1,0 +1,154 @@
+"""Kernels that first calls launch are among those that ``featgraph warm`` stores.
+
+Keys are compared: the module of a function, whose name has the digest of its text, and
+the types of its arguments. Nothing is compiled for a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import algorithms
+from featgraph.cuda import dialect, sorting
+from featgraph.graph.building import edges
+
+if not dialect.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.cli import kernels
+from featgraph.runtime import warming
+from featgraph.runtime.loops import replay
+from featgraph.runtime.recording import cuda_trace
+from tests.simt.gpu import Gpu, StridedArray, emulated_gpu
+from tests.unit.test_warm import type_of
+
+#: Thresholds at which a GPU builds rows, and sorts with several blocks.
+AS_LARGE_ON_GPU = [(edges, "MANY_EDGES", 0), (edges, "FEW", 0), (sorting, "_FEW", 4)]
+#: Thresholds at which loops on the GPU pay at once, however long lanes take.
+AS_LOOPS = [
+    (replay, "_MOST_SECONDS", np.inf), (replay, "_MOST_AWAY", np.inf),
+    (cuda_trace, "_LOOP_SECONDS", 0.0),
+]  # fmt: skip
+ALGORITHMS = ("als", "bfs", "connected-components", "label-propagation", "pagerank")
+Key = tuple[str, str, str]
+
+
+def key(function: Any, types: Iterable[Any]) -> Key:
+    """Return what tells code of a function from that of others in the store."""
+    plain = function.py_func
+    return plain.__module__, plain.__qualname__, repr(tuple(types))
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[Key]]:
+    """Collect the keys of kernels that are launched or compiled on an emulated GPU."""
+    found: set[Key] = set()
+    compiled, ahead = Gpu.compiled, Gpu.ahead
+
+    def launch(self: Gpu, kernel: Any, arguments: Any) -> Any:
+        found.add(key(kernel, map(type_of, arguments)))
+        return compiled(self, kernel, arguments)
+
+    def prepare(self: Gpu, kernel: Any, types: Any) -> Any:
+        found.add(key(kernel, types))
+        return ahead(self, kernel, types)
+
+    monkeypatch.setattr(Gpu, "compiled", launch)
+    monkeypatch.setattr(Gpu, "ahead", prepare)
+    yield found
+    assert found
+
+
+def own_keys() -> set[Key]:
+    return {key(*each) for each in warming.own_kernels()}
+
+
+def check(launched: set[Key], stored: set[Key]) -> None:
+    others = sorted(launched - stored)
+    assert not others, "\n".join(map(" ".join, others))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the command run on few small graphs, whose traits alone count."""
+    rated = kernels._ratings()[:12, :8].tocsr()
+    monkeypatch.setattr(kernels, "_VERTICES", 30)
+    monkeypatch.setattr(kernels, "_LONG", 20)
+    monkeypatch.setattr(kernels, "_ratings", lambda: rated)
+    graphs = [(False, False, False, True), (True, True, True, False)]
+    monkeypatch.setattr(kernels, "product", lambda *_, **__: graphs)
+    monkeypatch.setattr(warming, "_all_traits", lambda own: [own])
+
+
+def call(name: str, k: int) -> None:
+    """Run an algorithm on the emulated GPU, as the command runs it on the CPU."""
+    for given, options in kernels._given(name, k):
+        getattr(algorithms, name.replace("-", "_"))(*given, **options, target="cuda")
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_programs(
+    name: str, launched: set[Key], small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, found = own_keys(), warming.functions_of_gpu
+
+    def note(kernel: Any) -> Iterator[Any]:
+        stored.update(key(*each) for each in found(kernel))
+        return iter(())
+
+    monkeypatch.setattr(warming, "functions_of_gpu", note)
+    for as_large in (False, True):
+        with warming.storing((9, 0), as_large=as_large):
+            kernels._run_algorithm(name, 3)
+    for settings in (AS_LOOPS, [*warming._AS_LARGE, *AS_LARGE_ON_GPU]):
+        with emulated_gpu(), monkeypatch.context() as patch:
+            for owner, threshold, value in settings:
+                patch.setattr(owner, threshold, value)
+            call(name, 3)
+    check(launched, stored)
+
+
+@pytest.mark.parametrize("name", ["k-truss", "triangle-count", "hits"])
+def test_other_graph_arrays(
+    name: str, launched: set[Key], small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, threshold, value in AS_LARGE_ON_GPU:
+        monkeypatch.setattr(owner, threshold, value)
+    with emulated_gpu():
+        call(name, 3)
+    check(own_launches(launched), own_keys())
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("weight", [np.float32, np.float64, None])
+def test_graphs_given_on_the_gpu(
+    dtype: Any,
+    weight: Any,
+    launched: set[Key],
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for owner, threshold, value in AS_LARGE_ON_GPU:
+        monkeypatch.setattr(owner, threshold, value)
+    with emulated_gpu():
+        for directed in (False, True):
+            ends = rng.integers(0, 9, (2, 20)).astype(dtype)
+            graph = fg.Graph.from_edges(
+                *map(StridedArray, ends),
+                weights=weight and StridedArray(rng.random(20).astype(weight)),
+                vertex_count=9,
+                directed=directed,
+            )
+            algorithms.sssp(graph, 0, target="cuda")
+    check(own_launches(launched), own_keys())
+
+
+def own_launches(launched: set[Key]) -> set[Key]:
+    """Return the launches of the package's own kernels."""
+    return {each for each in launched if each[0].startswith("featgraph.")}
