@@ -271,7 +271,8 @@ def test_ranks_are_refused() -> None:
 
 @fg.edge(exclusive=True)
 def learn(f, u, v, e, d):
-    p, q = d.x[u, f], d.x[v, f]
+    p = d.x[u, f]
+    q = d.x[v, f]
     miss = d.rating[e] - fg.dot(p, q)
     d.x[u, f] = p + d.rate * miss * q
     d.x[v, f] = q + d.rate * miss * p
