@@ -39,7 +39,7 @@ Key = tuple[str, str, str]
 
 
 def key(function: Any, types: Iterable[Any]) -> Key:
-    """Return what tells code of a function from that of others in the store."""
+    """Return the key under which the store has code of a function."""
     plain = function.py_func
     return plain.__module__, plain.__qualname__, repr(tuple(types))
 
