@@ -776,17 +776,8 @@ def _similar(
 ) -> tuple[Array, Array]:
     """Return ids and cosines of the rows of `factors` with the largest cosines.
 
-    Parameters
-    ----------
-    factors : ndarray of shape (N, K)
-    given : tuple
-        The ids of the rows to compare with, and the ids to choose from, or None.
-    count : int
-        Number of rows to return.
-    names : tuple of str
-        Names of the parameters of `given`.
-    own : ndarray of shape (M, K), optional
-        Rows to compare with, in place of those of `factors`.
+    Here `given` has the ids of the rows to compare with, and those to choose from, or
+    None; `names` the names of these parameters. Rows `own` replace the rows of the ids.
     """
     asked = fg.given_array(given[0], where=names[0])
     most = len(factors) if own is None else None
