@@ -637,9 +637,9 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
         kept["gate"] = memory.filled((1,), 0, np.int64)
         kept["list"] = memory.empty((1, 1), np.uint32)
     if (is_few or deletes) and kept.get("slots") != pool.slots:
-        words = pool.slots // 32 + 1
-        marks = {"before": ((words,), np.int64), "marks": ((words,), np.uint32)}
-        kept |= {"slots": pool.slots, "all marks": _pieces(marks)[1]}
+        words = (pool.slots // 32 + 1,)
+        made = _pieces({"before": (words, np.int64), "marks": (words, np.uint32)})[1]
+        kept |= {"slots": pool.slots, "all marks": made}
     found = kept.get("few" if is_few else "many")
     if found is None or found["wide"].shape[1] < size + 2:
         stays = size <= _MOST_KEPT

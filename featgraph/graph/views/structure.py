@@ -553,7 +553,7 @@ def collect_on_gpu(graph: Structure, values: Any, per_direction: bool) -> NDArra
     from featgraph.cuda.arrays import upload  # imports the dialect
     from featgraph.cuda.foreign import Foreign
 
-    cache, key = graph._cache, ("ids of given edges", per_direction)
+    cache, key = graph._cache, f"ids_of_given_edges_{per_direction}"
     if key not in cache:
         ids = _put_back(graph, graph.changing.stored_ids, per_direction)
         on_gpu = upload(ids)
