@@ -396,7 +396,7 @@ class GpuRowPool(RowPool):
             if updates.is_checked:
                 kinds = uploaded(updates.kinds)
             else:
-                kinds = self._same_kinds(at.size, int(not updates.deletes))
+                kinds = _same_kinds(self._kept, at.size, int(not updates.deletes))
             arrays |= {"at": at, "other": other, "kinds": kinds}
             ends = (at, other) if self.along == "out" else (other, at)
             (updates.sources, updates.targets), updates.kinds = ends, kinds
@@ -420,13 +420,6 @@ class GpuRowPool(RowPool):
             ),
             is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
-
-    def _same_kinds(self, count: int, kind: int) -> Any:
-        """Return at least `count` equal kinds, which stay with the pool."""
-        name = f"kinds {kind}"
-        if name not in self._kept or self._kept[name].size < count:
-            self._kept[name] = memory.filled((max(count, FEW),), kind, np.uint8)
-        return self._kept[name]
 
     # -- scan
 
@@ -650,6 +643,14 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
     if is_few or deletes:
         marks = kept["all marks"]
     return {"gate": kept["gate"], **marks, **found}
+
+
+def _same_kinds(kept: dict[str, Any], count: int, kind: int) -> Any:
+    """Return an array of at least `count` equal kinds, which stays in `kept`."""
+    name = f"kinds {kind}"
+    if name not in kept or kept[name].size < count:
+        kept[name] = memory.filled((max(count, FEW),), kind, np.uint8)
+    return kept[name]
 
 
 def _new_arrays(kept: dict[str, Any], size: int, is_few: bool) -> dict[str, Any]:
