@@ -59,7 +59,7 @@ BENCHES = {
 SHARED: dict[str, dict[str, Any]] = {
     "target": {"choices": ["cpu", "cuda"], "help": "where it runs"},
     "budget": {"type": float, "help": "s after which nothing starts"},
-    "cell": {"type": float, "help": "s that the trials of a cell take"},
+    "cell": {"type": float, "help": "most s of a cell"},
     "data": {"help": "folder of the data sets"},
     "page": {"help": "Markdown page to write"},
 }

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from bench.graphs import NamedGraph
-from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
 from bench.learning.cells import Cells, fields_of
 from bench.learning.problems import NAMES, LearningProblem
@@ -39,7 +38,6 @@ CHOSEN = "chosen"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    cells_module.add_arguments(parser)
     parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
     parser.add_argument("--blocks", nargs="*", type=int, help="0 for no bound")
     parser.add_argument("--hub-blocks", nargs="*", type=int, help="of hubs, with FA")

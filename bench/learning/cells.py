@@ -28,7 +28,7 @@ from bench.record import Recorder
 from bench.timing import Budget, time_batches, time_call
 from featgraph.runtime.devices.choose import choose_device
 
-__all__ = ["CUDA_ERROR", "LIMIT", "Cells", "add_arguments", "fields_of", "timed_runs"]
+__all__ = ["CUDA_ERROR", "LIMIT", "Cells", "fields_of", "timed_runs"]
 
 Callback = Callable[[fg.Run, fg.State], bool]
 #: Exit status where a CUDA error ended a run.
@@ -39,11 +39,6 @@ BATCH_MS = 200.0
 NEAR = 1e-4
 #: In epsilons, how far apart answers of converged runs may be.
 LIMIT = 20.0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all tables of cells."""
-    parser.add_argument("--cell", type=float, help="s after which a run is cut")
 
 
 class Cells:

@@ -17,7 +17,6 @@ import numpy as np
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.learning import atomics
-from bench.learning import cells as cells_module
 from bench.learning.cells import LIMIT, Cells, median
 from bench.learning.problems import LearningProblem, make_problem
 from bench.record import Recorder
@@ -47,7 +46,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    cells_module.add_arguments(parser)
     parser.add_argument("--supersteps", type=int, help="at most")
     parser.add_argument("--probe-graph", help="graph for counting; none to leave out")
     parser.add_argument(

@@ -10,7 +10,6 @@ import argparse
 from typing import Any
 
 from bench.graphs import NamedGraph
-from bench.learning import cells as cells_module
 from bench.learning.by_hand import Folded
 from bench.learning.cells import Cells, fields_of
 from bench.learning.problems import LearningProblem
@@ -36,7 +35,6 @@ MOST_VALUES = 1_500_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    cells_module.add_arguments(parser)
     parser.add_argument("--programs", nargs="+", choices=["LP", "BP"])
 
 

@@ -19,7 +19,6 @@ import numpy as np
 
 import featgraph as fg
 from bench.graphs import NamedGraph
-from bench.learning import cells as cells_module
 from bench.learning.by_hand import Sweep
 from bench.learning.cells import LIMIT, Cells, fields_of, median, timed_runs
 from bench.learning.problems import NAMES, LearningProblem
@@ -55,7 +54,6 @@ SLACK = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    cells_module.add_arguments(parser)
     parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
     parser.add_argument("--supersteps", type=int, help="at most")
     parser.add_argument("--contenders", nargs="+", choices=[BY_HAND, *VARIANTS])
