@@ -22,7 +22,8 @@ import numpy as np
 import featgraph as fg
 
 __all__ = [
-    "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "spread",
+    "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "is_on_gpu",
+    "spread",
 ]  # fmt: skip
 
 #: Arguments of algorithms with a value for each given edge: edges that were inserted
@@ -154,6 +155,11 @@ def follow(
     return Following(graph, version, again, given, dict(bound.arguments), target)
 
 
+def is_on_gpu(graph: Any) -> bool:
+    """Return whether a dynamic graph lives on a GPU."""
+    return bool(graph.changing.target_of("auto") == "cuda")
+
+
 def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) -> Any:
     """Return the living vertices that may get a lower value, for `spread`.
 
@@ -177,7 +183,7 @@ def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) 
     u, v = (np.concatenate(ends) for ends in pairs)
     if name == "label" or not graph.directed:
         u, v = np.concatenate([u, v]), np.concatenate([v, u])
-    if graph.changing.target_of("auto") == "cpu":
+    if not is_on_gpu(graph):
         values = state.stored(name).reshape(-1)
         v = v[values[u] + length < values[v]]
     ids = np.unique(np.concatenate([v, lost]))
@@ -208,7 +214,7 @@ def spread(
 
 def edges_into(graph: Any, *sets: Any) -> int | None:
     """Return the number of edges into vertices; None if the graph is on a GPU."""
-    if graph.changing.target_of("auto") != "cpu":
+    if is_on_gpu(graph):
         return None
     rows, ids = graph.changing.in_rows, np.concatenate(sets)
     return int((rows.stops[ids] - rows.starts[ids]).sum(dtype=np.int64))

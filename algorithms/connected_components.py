@@ -44,7 +44,14 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
+from featgraph.algorithms._following import (
+    FEW,
+    Following,
+    Update,
+    ends_of,
+    is_on_gpu,
+    spread,
+)  # fmt: skip
 from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._verify import (
     edges_of,
@@ -200,7 +207,7 @@ class ConnectedComponentsResult(Result):
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
             return changes
-        if changes.deleted[0].size and graph.changing.target_of("auto") == "cuda":
+        if changes.deleted[0].size and is_on_gpu(graph):
             return "edges went, and joining all edges takes a GPU less time"
         if changes.deleted[0].size and following.too_deep:
             return following.too_deep

@@ -48,7 +48,7 @@ from featgraph.algorithms._checks import (
     require_held,
     weight_properties,
 )
-from featgraph.algorithms._following import Following, Update
+from featgraph.algorithms._following import Following, Update, is_on_gpu
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -299,7 +299,7 @@ class PageRankResult(Result):
         if arguments["alpha"] == 1 or not graph.living_count:
             return "ranks have no scale"
         is_small = not arguments["epsilon"] or graph.given_edge_count < LEAST_ON_GPU
-        if graph.changing.target_of("auto") == "cuda" and is_small:
+        if is_on_gpu(graph) and is_small:
             return "few supersteps of all edges take less on a GPU"
         real = checked_reals(arguments["dtype"])
         weights = weight_properties(graph, arguments["weights"], real, ratios=True)

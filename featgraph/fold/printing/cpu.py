@@ -64,6 +64,9 @@ IMPORTS = (
 #: reciprocal, so the last bit depends on which operations LLVM moves out of a loop, and
 #: not on the order of sums alone.
 FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
+#: Flags by which last bits depend on what LLVM moves out of loops. Exclusive functions
+#: go without them: schedules with one order of edges have the same bits.
+_MOVING = ("reassoc", "arcp")
 #: Options of functions that Python calls.
 _CALLED = 'CALLED = {**CODE, "cache": True, "nogil": True}'
 #: Lines of modules without reals, which turn off reference counting: see `_compiled`.
@@ -93,9 +96,11 @@ def device_modules(plan: FoldPlan) -> dict[str, bool]:
 
 def constants(plan: FoldPlan) -> list[str]:
     """Return the lines of the module's constants: options of Numba."""
+    is_exact = any(f.kind.exclusive for f in plan.analysis.functions)
+    flags = (f'"{flag}"' for flag in FAST if not (is_exact and flag in _MOVING))
     lines = [
         "# nnan and ninf are never allowed: inf and nan stay testable.",
-        "FAST = {" + ", ".join(f'"{flag}"' for flag in FAST) + "}",
+        "FAST = {" + ", ".join(flags) + "}",
         'CODE = {"error_model": "numpy", "fastmath": FAST, "no_cfunc_wrapper": True}',
         *([] if plan.analysis.has_reals else _UNCOUNTED),
         "# Called by compiled code alone: no entries from Python are compiled.",
