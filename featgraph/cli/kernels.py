@@ -151,11 +151,14 @@ class Task(NamedTuple):
         Features.
     cc : (int, int) or None
         The GPU to compile for, besides the CPU.
+    part : int
+        The part of its kernels for the GPU: see `warming.storing`.
     """
 
     name: str
     k: int
     cc: tuple[int, int] | None
+    part: int = -1
 
 
 def warm(options: argparse.Namespace) -> None:
@@ -187,9 +190,13 @@ def warm(options: argparse.Namespace) -> None:
     tasks = [] if cc is None else [Task("", 0, cc)]
     for name in dict.fromkeys(names):
         widths = dict.fromkeys(options.k) if name in _OF_WIDTH else (options.k[0],)
-        tasks += [Task(name, k, cc) for k in widths]
+        is_shared = cc is not None and options.jobs > 1
+        parts = range(warming.PARTS) if is_shared else (-1,)
+        tasks += [Task(name, k, cc, part) for k in widths for part in parts]
     for task, compiled, loaded, seconds in _results(tasks, options.jobs):
         what = f"{task.name}, K = {task.k}" if task.name in _OF_WIDTH else task.name
+        if task.part >= 0:
+            what += f", part {task.part + 1} of {warming.PARTS}"
         print(
             f"{what or 'all programs'}: {compiled} compiled, {loaded} there before, "
             f"{seconds:.1f} s",
@@ -241,7 +248,7 @@ def _run(task: Task) -> Result:
     begun = time.perf_counter()
     compiled = loaded = 0
     for as_large in (False, True) if task.name else (False,):
-        with warming.storing(task.cc, as_large=as_large) as count:
+        with warming.storing(task.cc, as_large=as_large, part=task.part) as count:
             if task.name:
                 _run_algorithm(task.name, task.k)
             elif task.cc is not None:

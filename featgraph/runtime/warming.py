@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from zlib import crc32
 
 from featgraph.base.config import config
 from featgraph.base.dataclass import replace
@@ -35,7 +36,7 @@ from featgraph.runtime.superstep import foldmap
 from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.superstep import Superstep
 
-__all__ = ["Count", "checked_cc", "compile_own_kernels", "storing"]
+__all__ = ["PARTS", "Count", "checked_cc", "compile_own_kernels", "storing"]
 
 ComputeCapability = tuple[int, int]
 #: A function, and types of its arguments.
@@ -55,6 +56,8 @@ _ROWS = (16, 32, 64, 128, 256, MANY_ROWS)
 _LENGTHS = (
     (False, False, False), (True, False, False), (True, True, False), (True, True, True)
 )  # fmt: skip
+#: Parts of the kernels of an algorithm for GPUs, by their texts, for as many processes.
+PARTS = 4
 
 
 class Count(logging.Handler):
@@ -77,7 +80,7 @@ class Count(logging.Handler):
 
 @contextmanager
 def storing(
-    cc: ComputeCapability | None = None, *, as_large: bool = False
+    cc: ComputeCapability | None = None, *, as_large: bool = False, part: int = -1
 ) -> Iterator[Count]:
     """Within the block, compile and store more kernels than runs on the CPU need.
 
@@ -90,6 +93,8 @@ def storing(
         The GPU to compile for, besides the CPU; None for the CPU alone.
     as_large : bool, optional
         Run small graphs with the loops, directions and chunks of large ones.
+    part : int, optional
+        Compile one of the `PARTS` of the kernels for the GPU. Default: all.
 
     Yields
     ------
@@ -97,7 +102,7 @@ def storing(
         Numbers of kernels compiled and loaded so far.
     """
     count, log = Count(), logging.getLogger("featgraph")
-    note = _compile_for_cpu if cc is None else _ForGpu(cc)
+    note = _compile_for_cpu if cc is None else _ForGpu(cc, part)
     settings: list[tuple[Any, str, Any]] = [(config, "compile_behind", True)]
     if cc is not None:
         settings.append((State, "is_read_on_host", False))
@@ -149,10 +154,12 @@ class _ForGpu:
     ----------
     cc : (int, int)
         The compute capability.
+    part : int
+        See `storing`.
     """
 
-    def __init__(self, cc: ComputeCapability) -> None:
-        self._cc = cc
+    def __init__(self, cc: ComputeCapability, part: int = -1) -> None:
+        self._cc, self._part = cc, part
         #: Texts of kernels, and traits that only texts of other forms may show.
         self._compiled: set[tuple[str, GraphTraits]] = set()
 
@@ -170,7 +177,9 @@ class _ForGpu:
             kernel = run.kernel(
                 state, "cuda", options, incremental=incremental, traits=traits
             )
-            if (key := (kernel.source, shapes[0])) not in self._compiled:
+            key = kernel.source, shapes[0]
+            is_due = self._part in {-1, crc32(kernel.source.encode()) % PARTS}
+            if is_due and key not in self._compiled:
                 self._compiled.add(key)
                 with dialect.storing_for(self._cc):
                     for function, types in functions_of_gpu(kernel):

@@ -331,6 +331,28 @@ def test_traits_of_any_graph_are_among_those() -> None:
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
+def test_processes_share_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, texts = sys.modules[bfs.__module__].step, list[str]()
+
+    def note(kernel: Any) -> Iterator[Any]:
+        texts.append(kernel.source)
+        return iter(())
+
+    monkeypatch.setattr(warming, "functions_of_gpu", note)
+    state = state_of_search(fg.Graph.from_edges([0, 1], [1, 2]))
+
+    def compiled(part: int) -> set[str]:
+        texts.clear()
+        store = warming._ForGpu((9, 0), part)
+        store(step, state, {"direction": "pull"}, None, None)  # type: ignore[arg-type]
+        return set(texts)
+
+    parts = [compiled(part) for part in range(warming.PARTS)]
+    assert set().union(*parts) == compiled(-1)
+    assert sum(map(len, parts)) == len(compiled(-1)) > max(map(len, parts))
+
+
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
 def test_loops_of_graphs_with_equal_kernels_are_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
