@@ -48,9 +48,9 @@ NO_VERTEX = -1
 #: An update of paths begins anew after changes of more than 1 / SHARE of the edges, or
 #: if more than 1 / MOST_LOST of the vertices had their paths along deleted edges.
 SHARE, MOST_LOST = 8, 4
-#: On a GPU, updates after deletions begin anew if a call took fewer supersteps: on an
-#: H200, following the chains of sources after 400 to 1,000 updates of 42M edges took
-#: 1.6 to 2 times as long as a call of BFS or SSSP.
+#: On a GPU, updates begin anew if a call took fewer supersteps, and if so many edges were
+#: deleted that one of the V edges of paths is probably among them: on an H200, following
+#: chains of sources in a graph of 42M edges took 1.6 to 2 times as long as a call.
 FEW_SUPERSTEPS = 64
 
 
@@ -134,7 +134,8 @@ def follow_paths(
     gone = changes.deleted[0].size + changes.changed[0].size
     if gone >= following.too_many:
         return f"{following.too_many} deletions were too many before"
-    if gone and result.supersteps < FEW_SUPERSTEPS and is_on_gpu(graph):
+    cuts_paths = gone * graph.vertex_count > graph.given_edge_count
+    if cuts_paths and result.supersteps < FEW_SUPERSTEPS and is_on_gpu(graph):
         return "edges went, and few supersteps of all paths take less on a GPU"
 
     def resumed(known: Array, rest: Any) -> Any:
