@@ -48,9 +48,9 @@ NO_VERTEX = -1
 #: An update of paths begins anew after changes of more than 1 / SHARE of the edges, or
 #: if more than 1 / MOST_LOST of the vertices had their paths along deleted edges.
 SHARE, MOST_LOST = 8, 4
-#: On a GPU, updates begin anew if a call took fewer supersteps and if one of the V edges
-#: of paths is probably among the deleted ones: on an H200, following the chains of
-#: sources in a graph of 42M edges took 1.6 to 2 times as long as a call.
+#: On a GPU, updates begin anew if a call took fewer supersteps and one of the V edges
+#: of paths was probably deleted: on an H200, following the chains of sources in a graph
+#: of 42M edges took 1.6 to 2 times as long as a call.
 FEW_SUPERSTEPS = 64
 
 
