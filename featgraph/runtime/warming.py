@@ -306,12 +306,15 @@ def own_kernels() -> Iterator[Compiled]:
     yield building.is_twin, (i32, n, types.uint8[::1])
     yield building.other_ends, (i32, i32, i32, i32)
     yield building.number_given, (i32, n, i32)
+    yield building.short_degrees, (i32, n, i64)
+    yield building.mark_windows, (i64, i64, n, n, i32)
+    yield building.list_marked, (i32, i64, i32)
     yield gpu_oriented.turn_upward, (i32, i32, i32, n, i32, n, i32, i32, i32)
     yield gpu_oriented.fill_both, (i32,) * 10
     yield sorting.count_digits, (i32, n, n, n, i32)
-    yield sorting.add_chunks, (i32, n, i64)
-    yield sorting.scan_chunks, (i32, n, i64, i64)
     for values in (i32, i64):
+        yield sorting.add_chunks, (values, n, i64)
+        yield sorting.scan_chunks, (values, n, i64, i64)
         yield sorting.scan_few, (values, i64, i64)
     yield sorting.scatter, (i32, i32, flag, n, n, n, i64, i32, i32)
     listed = bits, flag, n, i32, i64

@@ -125,6 +125,19 @@ def test_other_graph_arrays(
     check(own_launches(launched), own_keys())
 
 
+def test_windows_of_rows(launched: set[Key], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of many lengths are taken in the order of their lengths, by windows."""
+    for owner, threshold, value in [*warming._AS_LARGE, *AS_LARGE_ON_GPU]:
+        monkeypatch.setattr(owner, threshold, value)
+    drawn = fg.graph.generators.rmat(6, 16, seed=4)
+    with emulated_gpu():
+        ends = drawn.sources, drawn.targets
+        graph = fg.Graph.from_edges(*ends, directed=False, duplicates="first")
+        algorithms.pagerank(graph, target="cuda")
+    assert "mark_windows" in {name for _, name, _ in launched}
+    check(own_launches(launched), own_keys())
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("weight", [np.float32, np.float64, None])
 def test_graphs_given_on_the_gpu(
