@@ -280,6 +280,12 @@ def own_kernels() -> Iterator[Compiled]:
     yield loops.leave_out, (*words, bits)
     yield loops.settle, words
     yield loops.count_in_one_block, (bits, i64)
+    logged = types.uint32[:, ::1]
+    yield loops.log_set, (bits, logged, i64)
+    yield loops.end_logged, (i64,)
+    yield loops.next_set, (pairs,)
+    yield loops.play_set, (logged, pairs, bits)
+    yield elements.add_one, (i64,)
     yield loops.count_bits, (bits, i64)
     for values in (f32, f64):
         yield loops.extreme, (values, sign, f64, n)
@@ -307,6 +313,7 @@ def own_kernels() -> Iterator[Compiled]:
     yield building.other_ends, (i32, i32, i32, i32)
     yield building.number_given, (i32, n, i32)
     yield building.short_degrees, (i32, n, i64)
+    yield gpu_part_kernels.count_within, (i32, i32, i64, i64)
     yield building.mark_windows, (i64, i64, n, n, i32)
     yield building.list_marked, (i32, i64, i32)
     yield gpu_oriented.turn_upward, (i32, i32, i32, n, i32, n, i32, i32, i32)

@@ -114,7 +114,11 @@ def test_programs(
     check(launched, stored)
 
 
-@pytest.mark.parametrize("name", ["k-truss", "triangle-count", "hits"])
+OTHERS = ("betweenness-centrality", "hits", "k-truss", "sgd-factorization",
+          "triangle-count")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
 def test_other_graph_arrays(
     name: str, launched: set[Key], small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
