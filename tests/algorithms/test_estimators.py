@@ -66,7 +66,7 @@ def test_what_no_label_reaches_gets_the_frequencies() -> None:
 
 def test_another_graph_is_refused() -> None:
     model = LabelPropagation().fit(path(3), [0, -1, 1])
-    with pytest.raises(ValueError, match="not the one"):
+    with pytest.raises(ValueError, match="not the graph that was fitted"):
         model.predict(path(3))
 
 

@@ -337,14 +337,6 @@ def test_what_takes_a_fixed_graph_refuses(name: str, tmp_path: Any) -> None:
         REFUSED[name](graph)
 
 
-def test_a_memory_limit_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
-    state = fg.State(graph, x=fg.vertex_property(0.0))
-    monkeypatch.setattr(fg.config, "memory_limit", "1 GB")
-    with pytest.raises(fg.GraphInputError, match="freeze"):
-        fg.vertexmap(_stay)(state)
-
-
 def test_other_ways_to_make_a_graph_lead_to_from_graph() -> None:
     matrix = sparse.csr_array(np.eye(3))
     with pytest.raises(fg.GraphInputError, match="from_graph"):

@@ -289,3 +289,23 @@ def test_values_of_edges_are_read_in_the_order_of_insertion(gpu: Gpu) -> None:
     state = fg.State(graph, kept=fg.edge_property(given))
     fg.foldmap(double)(state)
     np.testing.assert_array_equal(state["kept"], 2 * given)
+
+
+@fg.vertex
+def stay(f, v, d):  # type: ignore[no-untyped-def]
+    return False
+
+
+def test_a_memory_limit_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = {
+        target: fg.DynamicGraph.from_edges([0, 1], [1, 2], target=target)
+        for target in ("cpu", "cuda")
+    }
+    states = {
+        target: fg.State(graph, x=fg.vertex_property(0.0))
+        for target, graph in graphs.items()
+    }
+    monkeypatch.setattr(fg.config, "memory_limit", "1 GB")
+    fg.vertexmap(stay)(states["cpu"])  # the limit is one of GPUs
+    with pytest.raises(fg.GraphInputError, match="freeze"):
+        fg.vertexmap(stay)(states["cuda"])

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph.base import interrupts
+from featgraph.base import store
 
 _KERNELS, _POOL = "kernels_cpu", "pools RowPool"
 #: So many graphs are tried at most to find a fault.
@@ -145,7 +145,7 @@ def walk(seed: int) -> None:
 
 def find_faults() -> None:
     """Print what is found of each fault, and what is wrong without any."""
-    interrupts.with_shielded_compilation = lambda function: function  # type: ignore[assignment]
+    store.with_shielded_compilation = lambda function: function  # type: ignore[assignment]
     from featgraph.dynamic import kernels_cpu
 
     kernels_cpu._fetch = lambda *_: None

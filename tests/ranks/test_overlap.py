@@ -318,11 +318,11 @@ def count_around(f, v, d):
         (fg.foldmap(lowest, near), {}, "rows of label go piece by piece"),
         (fg.foldmap(lowest, near), {"overlap": False}, "none (overlap=False)"),
         (fg.foldmap(lowest, near), {"exchange": "all"}, "is one message"),
-        (fg.foldmap(lowest, near), {"asynchronous": True}, "what others commit"),
+        (fg.foldmap(lowest, near), {"asynchronous": True}, "values that others commit"),
         (fg.foldmap(lowest, near), {"direction": "push"}, "while phase 1 sweeps"),
         (fg.foldmap(pass_on), {"overlap": True}, "behind all edges"),
         (fg.foldmap(lowest, count_around), {}, "atomic operations"),
-        (fg.vertexmap(halve), {"overlap": True}, "no row goes"),
+        (fg.vertexmap(halve), {"overlap": True}, "no row is sent"),
     ],
 )
 def test_where_sweeps_are_cut(step: Any, options: Any, text: str) -> None:
