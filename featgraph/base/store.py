@@ -373,8 +373,7 @@ def _warn_once(text: str) -> None:
 
 @cache
 def private_directory() -> Path:
-    """Create a temporary directory, which the process removes at its exit."""
-    """Return the temporary store of this process, which is removed at its end."""
+    """Return the temporary store of this process, which is removed at its exit."""
     path, process = Path(tempfile.mkdtemp(prefix="featgraph-")), os.getpid()
     make_private(path / COMPILED)
 

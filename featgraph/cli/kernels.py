@@ -151,14 +151,14 @@ class Task(NamedTuple):
         Features.
     cc : (int, int) or None
         The GPU to compile for, besides the CPU.
-    part : int
+    part : int or None
         The part of its kernels for the GPU: see `warming.storing`.
     """
 
     name: str
     k: int
     cc: tuple[int, int] | None
-    part: int = -1
+    part: int | None = None
 
 
 def warm(options: argparse.Namespace) -> None:
@@ -191,11 +191,11 @@ def warm(options: argparse.Namespace) -> None:
     for name in dict.fromkeys(names):
         widths = dict.fromkeys(options.k) if name in _OF_WIDTH else (options.k[0],)
         is_shared = cc is not None and options.jobs > 1
-        parts = range(warming.PARTS) if is_shared else (-1,)
+        parts: Sequence[int | None] = range(warming.PARTS) if is_shared else [None]
         tasks += [Task(name, k, cc, part) for k in widths for part in parts]
     for task, compiled, loaded, seconds in _results(tasks, options.jobs):
         what = f"{task.name}, K = {task.k}" if task.name in _OF_WIDTH else task.name
-        if task.part >= 0:
+        if task.part is not None:
             what += f", part {task.part + 1} of {warming.PARTS}"
         print(
             f"{what or 'all programs'}: {compiled} compiled, {loaded} there before, "

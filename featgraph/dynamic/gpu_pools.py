@@ -157,7 +157,7 @@ class GpuPlan(Plan):
     d : Passes
         The arguments of the kernels.
     is_few : bool
-        Whether one block takes most passes, and arrays stay with the pool.
+        Whether one block lists the updates and finds runs.
     count : int
         The number of entries.
     summary : ndarray of int64
@@ -646,7 +646,9 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
 
 
 def _same_kinds(kept: dict[str, Any], count: int, kind: int) -> Any:
-    """Return an array of at least `count` equal kinds, which stays in `kept`."""
+    """Return an array of at least `count` equal kinds; a small one stays in `kept`."""
+    if count > _MOST_KEPT:
+        return memory.filled((count,), kind, np.uint8)
     name = f"kinds {kind}"
     if name not in kept or kept[name].size < count:
         kept[name] = memory.filled((max(count, FEW),), kind, np.uint8)

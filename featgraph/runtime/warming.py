@@ -80,7 +80,10 @@ class Count(logging.Handler):
 
 @contextmanager
 def storing(
-    cc: ComputeCapability | None = None, *, as_large: bool = False, part: int = -1
+    cc: ComputeCapability | None = None,
+    *,
+    as_large: bool = False,
+    part: int | None = None,
 ) -> Iterator[Count]:
     """Within the block, compile and store more kernels than runs on the CPU need.
 
@@ -154,11 +157,11 @@ class _ForGpu:
     ----------
     cc : (int, int)
         The compute capability.
-    part : int
+    part : int or None
         See `storing`.
     """
 
-    def __init__(self, cc: ComputeCapability, part: int = -1) -> None:
+    def __init__(self, cc: ComputeCapability, part: int | None = None) -> None:
         self._cc, self._part = cc, part
         #: Texts of kernels, and traits that only texts of other forms may show.
         self._compiled: set[tuple[str, GraphTraits]] = set()
@@ -178,7 +181,7 @@ class _ForGpu:
                 state, "cuda", options, incremental=incremental, traits=traits
             )
             key = kernel.source, shapes[0]
-            is_due = self._part in {-1, crc32(kernel.source.encode()) % PARTS}
+            is_due = self._part in {None, crc32(kernel.source.encode()) % PARTS}
             if is_due and key not in self._compiled:
                 self._compiled.add(key)
                 with dialect.storing_for(self._cc):

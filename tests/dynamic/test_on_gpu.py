@@ -309,3 +309,22 @@ def test_a_memory_limit_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) ->
     fg.vertexmap(stay)(states["cpu"])  # the limit is one of GPUs
     with pytest.raises(fg.GraphInputError, match="freeze"):
         fg.vertexmap(stay)(states["cuda"])
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_single_entries_are_written(gpu: Gpu, k: int) -> None:
+    """Rows of three features are padded; of repeated ids, the last value counts."""
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 4], vertex_count=5, target="cuda")
+    meant = np.arange(5 * k, dtype=np.float32).reshape(5, k)
+    state = fg.State(graph, x=fg.vertex_property(meant))
+    fg.vertexmap(keep)(state)
+    ids, values = np.array([3, 0, 3]), -1 - meant[:3]
+    state.put("x", ids, values)
+    meant[ids] = values
+    np.testing.assert_array_equal(state["x"], meant)
+
+
+@fg.vertex
+def keep(f, v, d):  # type: ignore[no-untyped-def]
+    d.x[v, f] = d.x[v, f]
+    return False

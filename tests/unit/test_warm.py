@@ -341,15 +341,15 @@ def test_processes_share_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warming, "functions_of_gpu", note)
     state = state_of_search(fg.Graph.from_edges([0, 1], [1, 2]))
 
-    def compiled(part: int) -> set[str]:
+    def compiled(part: int | None) -> set[str]:
         texts.clear()
         store = warming._ForGpu((9, 0), part)
         store(step, state, {"direction": "pull"}, None, None)  # type: ignore[arg-type]
         return set(texts)
 
     parts = [compiled(part) for part in range(warming.PARTS)]
-    assert set().union(*parts) == compiled(-1)
-    assert sum(map(len, parts)) == len(compiled(-1)) > max(map(len, parts))
+    assert set().union(*parts) == compiled(None)
+    assert sum(map(len, parts)) == len(compiled(None)) > max(map(len, parts))
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
