@@ -33,6 +33,7 @@ ENTRIES: dict[str, dict[str, str]] = {
     },
     "folded_lp": {"lp_folded": "ppppppiffppii"},
     "folded_bp": {"bp_folded": "pppppppppifppii"},
+    "sgd": {"sgd_edge_locked": "pppppiff"},
 }
 _TYPES: dict[str, Any] = {
     "p": ctypes.c_void_p,
@@ -108,7 +109,11 @@ class Device:
         from featgraph.cuda.dialect import cuda
 
         self._cuda, self._driver = cuda, driver
-        major, minor = cuda.get_current_device().compute_capability
+        own = cuda.get_current_device()
+        self.multiprocessors, (major, minor) = (
+            own.MULTIPROCESSOR_COUNT,
+            own.compute_capability,
+        )
         self._arch = f"sm_{major}{minor}"
         cuda.current_context()
         self._functions: dict[Any, Any] = {}

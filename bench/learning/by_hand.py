@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.learning.problems import ALPHA, RIDGE, LearningProblem
 
-__all__ = ["Folded", "Sweep"]
+__all__ = ["EdgeLocked", "Folded", "Sweep"]
 
 BLOCK = 256
 #: From this degree on, a folded kernel gives a vertex a block of its own.
@@ -199,3 +199,32 @@ class Folded(_ByHand):
             self.hub_count + -(-self.n // vertices), BLOCK, given,
             K=self.problem.k, G=self.lanes,
         )  # fmt: skip
+
+
+class EdgeLocked:
+    """A sweep of SGD over shuffled edges, with locks for both ends (``sgd.cu``).
+
+    Parameters
+    ----------
+    state : State
+        Of a matrix without loops: x of 16 features, rating, rate and ridge.
+    device : Device or Host
+    """
+
+    def __init__(self, state: Any, device: Any) -> None:
+        graph, self._device = state.graph, device
+        order = np.random.default_rng(0).permutation(graph.edge_count)
+        values = (graph.sources[order], graph.targets[order], state["rating"][order])
+        locks = np.zeros(graph.vertex_count, np.int32)
+        self._held = [device.put(a) for a in (*values, state["x"], locks)]
+        scalars = (np.float32(state[name]) for name in ("rate", "ridge"))
+        self._given = [device.pointer(held) for held in self._held]
+        self._given += [graph.edge_count, *scalars]
+
+    def launch(self, blocks: int) -> None:
+        """Launch one sweep by so many blocks."""
+        self._device.launch("sgd", "sgd_edge_locked", blocks, 128, self._given)
+
+    def answer(self) -> Any:
+        """Return x."""
+        return self._device.get(self._held[3])

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
+from bench.baselines.handwritten import Device
+from bench.learning.by_hand import EdgeLocked
 from bench.record import Recorder
 from bench.sgd.shapes import make_matrix
 from bench.timing import Budget, time_calls
@@ -28,6 +30,8 @@ from featgraph.fold.plan.traits import graph_sizes
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.runtime.superstep.kinds import WORDS_OF_TURNS
 
+#: A kernel written by hand, and the blocks a multiprocessor that it is tried with.
+BY_HAND, GRIDS = "edge_locked, by hand", (1, 2, 4, 8, 16)
 #: Cells whose options are not ``schedule=`` and their name.
 VARIANTS: dict[str, dict[str, Any]] = {
     "racy": {"racy": True},
@@ -59,7 +63,7 @@ step = fg.foldmap(learn)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    names = ["serial", *DEFAULTS["schedules"]]
+    names = ["serial", BY_HAND, *DEFAULTS["schedules"]]
     parser.add_argument("--schedules", nargs="+", choices=names, metavar="NAME")
 
 
@@ -105,6 +109,8 @@ def _measure(
     shape, graph = matrix_of(name)
     state, target = state_of(graph, k), arguments.target
     fields = {"schedule": schedule, "shape": shape}
+    if schedule == BY_HAND:
+        return _by_hand(state, arguments.repeat, fields)
     options = {**options_of(schedule), "target": target}
     if target == "cuda":
         fields |= predicted(schedule, state, shape["diagonals"])
@@ -127,6 +133,19 @@ def _measure(
         "gb_per_s": round(moved / min(trials) / 1e6, 1),
         "checks": {"ok": bool(np.isfinite(state["x"]).all())},
     }  # fmt: skip
+
+
+def _by_hand(
+    state: fg.State, repeat: int, fields: dict[str, Any]
+) -> tuple[list[float], dict[str, Any]]:
+    """Measure the kernel written by hand, in the fastest grid."""
+    sweep, found = EdgeLocked(state, device := Device()), {}
+    for resident in GRIDS:
+        call = partial(sweep.launch, resident * device.multiprocessors)
+        found[resident] = time_calls(call, repeat, target="cuda", warm_up=1)
+    best = min(found, key=lambda resident: min(found[resident]))
+    checks = {"ok": bool(np.isfinite(sweep.answer()).all())}
+    return found[best], {**fields, "resident": best, "checks": checks}
 
 
 def _passes(state: fg.State, options: dict[str, Any]) -> int | None:

@@ -15,6 +15,7 @@ from bench.baselines import handwritten
 from bench.graphs import make_graph
 from bench.learning import by_hand
 from bench.learning.problems import NAMES, LearningProblem, make_problem
+from bench.sgd.sweeps import state_of
 from featgraph.cuda import dialect
 from featgraph.runtime.devices.choose import choose_device
 
@@ -81,6 +82,33 @@ def test_sweep_ends_where_featgraph_ends() -> None:
     assert difference <= 5 * problem.epsilon
 
 
+@needs_host_compiler
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_locked_sgd_runs_each_edge_once(blocks: int) -> None:
+    graph = fg.Graph.from_edges(*_rated_pairs(), sides=(40, 12))
+    state = state_of(graph, 16)
+    x, rating = (np.array(state[name], np.float64) for name in ("x", "rating"))
+    sweep = by_hand.EdgeLocked(state, handwritten.Host())
+    sweep.launch(blocks)
+    gained = np.zeros_like(x)  # to first order in the rate, in any order of the edges
+    p, q = x[graph.sources], x[graph.targets]
+    miss = (rating - np.einsum("ek,ek->e", p, q))[:, None]
+    np.add.at(gained, graph.sources, miss * q - 0.05 * p)
+    np.add.at(gained, graph.targets, miss * p - 0.05 * q)
+    np.testing.assert_allclose(
+        (sweep.answer() - x) / 1e-3, gained, rtol=0.03, atol=0.03
+    )
+
+
+def _rated_pairs() -> Any:
+    """Return 150 pairs of 40 users and 12 items, one of which has all users."""
+    rng = np.random.default_rng(3)
+    pairs = {(user, 40) for user in range(40)}
+    while len(pairs) < 150:
+        pairs.add((int(rng.integers(40)), int(rng.integers(40, 52))))
+    return np.array(sorted(pairs), np.int32)[rng.permutation(150)].T
+
+
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda")
 @pytest.mark.parametrize(
     ("file", "defines"),
@@ -90,6 +118,7 @@ def test_sweep_ends_where_featgraph_ends() -> None:
         ("folded_lp", {"K": 32, "G": 32}),
         ("folded_bp", {"K": 4, "G": 32}),
         ("folded_bp", {"K": 32, "G": 32}),
+        ("sgd", {}),
     ],
 )
 def test_kernels_compile_for_a_gpu(file: str, defines: dict[str, int]) -> None:

@@ -23,7 +23,7 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 struct Index {
   unsigned x;
 };
-static Index threadIdx, blockIdx, blockDim;
+static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace on_host {
 enum Wait { RUNS, WARP, BLOCK, DONE };
@@ -91,7 +91,7 @@ void launch(void (*kernel)(A...), int grid, int block, void **args) {
   held = kernel, given = args;
   body = [] { call(held, given, std::index_sequence_for<A...>{}); };
   fibers.resize(block);
-  blockDim.x = block;
+  blockDim.x = block, gridDim.x = grid;
   for (int b = 0; b < grid; ++b) {
     blockIdx.x = b;
     for (Fiber &fiber : fibers) {
@@ -151,6 +151,13 @@ inline int atomicAdd(int *at, int value) {
   *at += value;
   return old;
 }
+inline int atomicExch(int *at, int value) { return std::exchange(*at, value); }
+inline int atomicCAS(int *at, int expected, int value) {
+  return *at == expected ? std::exchange(*at, value) : *at;
+}
+inline void __threadfence() {}
+inline float4 __ldcg(const float4 *at) { return *at; }
+inline void __stcg(float4 *at, float4 value) { *at = value; }
 #define KERNEL(name)                                                                   \
   extern "C" void host_##name(int grid, int block, void **args) {                      \
     on_host::launch(name, grid, block, args);                                          \
