@@ -49,9 +49,9 @@ plain = queues.hold
 
 
 @device_function
-def hold(locks, first, second, tries):
+def hold(locks, first, second):
     cuda.atomic.add(locks, int32(cuda.grid(1) & {last}), int32(1))
-    return plain(locks, first, second, tries)
+    return plain(locks, first, second)
 """
 
 

@@ -43,7 +43,7 @@ from featgraph.device import warp
 def locks(words, apart, second, tries, taken):
     first, count = int32(cuda.grid(1) * apart), int64(0)
     for _ in range(tries):
-        if queues.hold(words, first, int32(first + second), int32(1)):
+        if queues.hold(words, first, int32(first + second)):
             count += 1
             queues.release(words, first, int32(first + second))
     cuda.atomic.add(taken, 0, count)

@@ -203,22 +203,19 @@ def wait_begun(polls, begun):
 
 
 @device_function
-def hold(locks, first, second, tries):
+def hold(locks, first, second):
     """Try to acquire two locks, or one if they are equal; return whether it succeeded.
 
-    Acquires the writes of previous holders, too. It gives up after `tries` attempts: a
-    lane that waited for a lock of another lane of its warp would wait forever.
+    Acquires the writes of previous holders, too. It does not wait: a lane that waited
+    for a lock of another lane of its warp would wait forever.
     """
-    for _ in range(tries):
-        # Loads do not delay the holder's release of the word; atomic attempts would.
-        are_free = acquire(locks, first) + acquire(locks, second) == 0
-        if are_free and cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
-            is_one = first == second
-            if is_one or cuda.atomic.cas(locks, second, int32(0), int32(1)) == 0:
-                # Atomics are relaxed: no load of the holder may come before them.
-                fence()
-                return True
-            cuda.atomic.exch(locks, first, int32(0))
+    if cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
+        is_one = first == second
+        if is_one or cuda.atomic.cas(locks, second, int32(0), int32(1)) == 0:
+            # Atomics are relaxed: no load of the holder may come before them.
+            fence()
+            return True
+        cuda.atomic.exch(locks, first, int32(0))
     return False
 
 
@@ -226,9 +223,9 @@ def hold(locks, first, second, tries):
 def release(locks, first, second):
     """Release two locks, or one if they are equal, after all earlier writes."""
     fence()
-    cuda.atomic.exch(locks, first, int32(0))
+    cuda.atomic.exch(locks, second, int32(0))  # more wait for that of a hub
     if first != second:
-        cuda.atomic.exch(locks, second, int32(0))
+        cuda.atomic.exch(locks, first, int32(0))
 
 
 @device_function

@@ -116,11 +116,11 @@ LOOPS = _words(
 
 #: Further names in kernels of exclusive functions.
 EXCLUSIVE = _words(
-    "arrived at before begun below conflicts deferred edge_order failed far_u",
-    "far_v first got has_turns held is_first last leading left locks lower meets",
-    "near_u near_v next_u next_v one order_ranks order_sources order_targets other",
-    "own polls slot some_run source_turns stalled target_turns task tasks tries",
-    "turn_counts turns upper vertex wants warp_number warps whole",
+    "arrived at before begun below conflicts deferred edge_order failed far_u far_v",
+    "first got has_turns held is_first is_late is_next last leading left locks lower",
+    "meets near_u near_v next_u next_v one order_sources order_targets other own polls",
+    "slot some_run source_last source_turns stalled target_turns task tasks tried",
+    "tries turn_counts turn_u turn_v turns upper vertex wants warp_number warps whole",
 )
 
 #: Further names in kernels of triangle functions. Of the user's names, these kernels

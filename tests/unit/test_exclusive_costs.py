@@ -90,10 +90,9 @@ def test_a_barrier_costs_more_than_a_lock_where_it_is_wider() -> None:
     b = card.barrier_us + 264 * card.block_us
     expect("levels", 1050 * (b + free), free)
     expect("matching_edges", 1000 * (b + free + 0.8), free)
-    expect("ticketed", 1000 * (free + card.lock_us), free + card.lock_us)
-    passes = 1000 / 4 * (card.barrier_us + 132 * card.block_us)
-    locked = 1000 * (free + 2 * card.lock_us) + passes
-    expect("edge_locked", locked, free + 3 * card.lock_us, 4224)
+    locked = free + card.lock_us
+    expect("ticketed", 1000 * locked, locked, 16896)
+    expect("edge_locked", 1000 * locked, free + 3 * card.lock_us, 4224)
     expect("racy", 0.0, free, 33792)
     # Bytes move while the chain of one task runs, and while 1,056 warps share tasks.
     assert sweep_ms("serial", sweep) == pytest.approx(0.12 + 1e6 * free / 1e3)

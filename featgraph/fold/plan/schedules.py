@@ -615,6 +615,6 @@ def exclusive_mapping(
     piece = piece_of(width, analysis.real.itemsize)
     lanes, copies = share_features(width, piece)
     return Mapping(
-        lanes, copies, lanes, False, name, vector_width=piece,
-        stride=row_stride(width), resident=schedule.resident, threads=BLOCK_THREADS,
+        lanes, copies, lanes, False, name, vector_width=piece, threads=BLOCK_THREADS,
+        stride=row_stride(width), resident=schedule.blocks(sweep),
     )  # fmt: skip

@@ -156,6 +156,10 @@ class ExclusiveSchedule(Schedule):
         """Return the threads of a block."""
         return mapping.threads
 
+    def blocks(self, sweep: EdgeSweep | None) -> int:
+        """Return the resident blocks a multiprocessor, for a graph (CUDA)."""
+        return self.resident
+
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return the barriers of a sweep, and us of its longest chain of edges.
 
@@ -167,7 +171,7 @@ class ExclusiveSchedule(Schedule):
         """Return the predicted time of a sweep (CUDA)."""
         if self.needs_sides and not sweep.two_sides:
             return math.inf
-        own = self.resident, None if self.in_tasks else self.locks
+        own = self.blocks(sweep), None if self.in_tasks else self.locks
         return sweep.time_ms(*self.steps(sweep), *own)
 
     def cost(self, work: Work) -> float:

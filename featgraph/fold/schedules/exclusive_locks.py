@@ -27,7 +27,7 @@ from featgraph.fold.schedules.exclusive import (
 )
 from featgraph.fold.schedules.exclusive_costs import EdgeSweep
 from featgraph.fold.schedules.exclusive_groups import BLOCK_VERTICES, at_once
-from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.schedules.mapping import BLOCK_THREADS, WARP, Mapping
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, copied, noted, when
 
@@ -42,17 +42,20 @@ if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
 
 
-#: Attempts to lock an edge in a pass. A sweep of 25M edges, 57,000 of them at a hub,
-#: took 162, 186, 267 ms with 1, 2 and 4 (H200, 2026-11-28): attempts hold up the
-#: release. Each runs so many edges of a hub, about.
-TRIES, EDGES_A_TRY = 1, 4
-#: Locks of a hub take so many times as long as free ones.
-CONTENDED = 2
+#: Attempts to lock an edge in a pass: the end of a pass is a barrier, and an edge that
+#: is tried again soon has its rows in the cache. Of edges as given, 99M with 227,715 of
+#: them at a hub, a sweep took 3.1 s with 32 attempts and 0.76 with as many as it needs;
+#: of shuffled ones 371 and 373 ms (H200, 2026-11-30).
+TRIES = 1 << 16
+#: Blocks a multiprocessor, and as many where no vertex has more than so many edges.
+#: Groups of lanes are at most a share of the vertices of the smaller side, or too many
+#: want the same locks (ms by hand with 1, 2, 4 and 8 blocks, 17,770 items: 385, 550,
+#: 757, 965; 650,000 items: 3.7, 3.5, 3.4, 3.3).
+BLOCKS, FREE_BLOCKS, FEW_EDGES, SHARE = 4, 8, 1000, 4
 #: The locks of an edge: that of a hub is taken last, and held for the shortest time.
 _LOCKS = (
-    "one = order_ranks[u] if conflicts & 1 else order_ranks[v]\n"
-    "other = order_ranks[v] if conflicts & 2 else order_ranks[u]\n"
-    "lower, upper = min(one, other), max(one, other)\n"
+    "one, other = u if conflicts & 1 else v, v if conflicts & 2 else u\n"
+    "lower, upper = (other, one) if source_last[at] else (one, other)\n"
 )
 
 
@@ -90,6 +93,29 @@ class _HeldSchedule(ExclusiveSchedule):
         scope = binding.scopes["edge"]
         return [*scope.any(flag, flag), *scope.sync()]
 
+    def on_and_on(self, node: Sweep, look_up: Body, each: Body, groups: int) -> Body:
+        """Return the loop over edges from ``first`` to ``last``.
+
+        A group of lanes goes on as soon as ``is_next``, whether or not others of its
+        warp have to try again. `look_up` binds the edge ``at`` a place, and `each`
+        tries to run it.
+        """
+        take = code(
+            f"{node.wanted} = place < last\nat = max(min(place, last - 1), 0)\nLOOK_UP",
+            LOOK_UP=look_up,
+        )
+        front = code(f"place = first + warp_number * {groups} + own\nTAKE", TAKE=take)
+        loop = code(
+            f"while warp.group_any({node.wanted}, {WARP}):\n"
+            "    BODY\n"
+            "    if is_next:\n"
+            f"        place += warps * {groups}\n"
+            "        TAKE",
+            BODY=each,
+            TAKE=[copied(part) for part in take],
+        )
+        return front + agreed(noted(loop, "the whole warp"), "warp")
+
 
 class EdgeLockedSchedule(_HeldSchedule):
     """Take edges in order, and lock both ends (EL).
@@ -99,7 +125,7 @@ class EdgeLockedSchedule(_HeldSchedule):
     """
 
     name = "edge_locked"
-    resident = 1
+    resident, fitting = BLOCKS, FREE_BLOCKS
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1)})
     passes = ", and one behind each pass"
     prepare_ns = 80
@@ -110,57 +136,62 @@ class EdgeLockedSchedule(_HeldSchedule):
         """Return all edges as one group."""
         return at_once(edges)
 
+    def blocks(self, sweep: EdgeSweep | None) -> int:
+        """Return fewer blocks where many edges want the locks of few vertices."""
+        if sweep is None:
+            return self.resident
+        one = sweep.card.multiprocessors * BLOCK_THREADS // sweep.lanes
+        most = min(sweep.sizes.vertices) // (SHARE * one)
+        found = FREE_BLOCKS if sweep.degree <= FEW_EDGES else self.resident
+        while found > max(most, 1):
+            found //= 2
+        return found
+
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
-        """Return a barrier for each pass, and a chain of updates and their locks."""
-        degree = sweep.degree
-        passes = degree / (EDGES_A_TRY * TRIES)
-        return passes, degree * (sweep.free_us + CONTENDED * sweep.card.lock_us)
+        """Return a chain of updates and their locks."""
+        return 0.0, sweep.degree * (sweep.free_us + sweep.card.lock_us)
 
     def arrays(
         self, mapping: Mapping, frontier_form: str = "plain"
     ) -> tuple[GraphArray, ...]:
-        """Return the order, and the ranks of vertices by degree."""
-        ranks = GraphArray("order_ranks", dtype="int32")
-        return (*super().arrays(mapping, frontier_form), ranks)
+        """Return the order, and which end of each edge is locked last."""
+        lasts = GraphArray("source_last", dtype="bool")
+        return (*super().arrays(mapping, frontier_form), lasts)
 
     def prepare(
         self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
         options: Dict[str, int],
     ) -> Dict[str, Any]:  # fmt: skip
-        """Make the order, and rank vertices by (degree, id)."""
+        """Make the order, and compare the ends of each edge by (degree, id)."""
         made = super().prepare(mapping, view, seed, conflicts, options)
         degree = np.asarray(view.graph.in_degree) + np.asarray(view.graph.out_degree)
-        ranks = np.empty(degree.size, np.int32)
-        ranks[np.argsort(degree, kind="stable")] = np.arange(degree.size)
-        return {**made, "order_ranks": ranks}
+        u, v = made["order_sources"], made["order_targets"]
+        by_id = (degree[u] == degree[v]) & (u > v)
+        return {**made, "source_last": (degree[u] > degree[v]) | by_id}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return the statements that lock an edge around its update, or defer it."""
-        where = "warp" if shape.threads else "cpu"
-        wants = f"inside_edge and (all_sources or {where}.test_bit(sources, u))"
         if not shape.threads:
-            held = code("inside_edge = True\n" + f"held = {wants}\n" + _LOCKS)
+            wants = "all_sources or cpu.test_bit(sources, u)"
+            held = code(f"inside_edge, held = True, {wants}\n{_LOCKS}")
             held += when(["held"], code("cpu.hold(locks, lower, upper)"))
-            return (
-                held + body + when(["held"], code("cpu.release(locks, lower, upper)"))
-            )
+            end = when(["held"], code("cpu.release(locks, lower, upper)"))
+            return held + body + end
         only = ["lane == 0"] * (binding.features.lanes > 1)
-        take = code("held = queues.hold(locks, lower, upper, tries)")
-        out = code(f"wants = {wants}\n{_LOCKS}held = False")
-        out += when(["wants", *only], take)
+        out = code("held = False")
+        out += when(["wants", *only], code("held = queues.hold(locks, lower, upper)"))
         out += self.shared_flag("held", binding)
         defer = code(
-            "place = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
-            "deferred[((turn + 1) & 1) * edge_order.shape[0] + place] = at"
+            "slot = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
+            "deferred[((turn + 1) & 1) * edge_order.shape[0] + slot] = at"
         )
         # All lanes have stored before one of them releases the locks.
         out += [*body, *code("warp.sync()")]
         free = code("queues.release(locks, lower, upper)")
-        return (
-            out
-            + when(["held", *only], free)
-            + when(["wants and not held", *only], defer)
-        )
+        late = "is_late = wants and not held and tried >= tries"
+        out += when(["held", *only], free) + code(f"tried += int32(1)\n{late}")
+        out += when(["is_late", *only], defer)
+        return out + code("is_next = held or is_late or not wants")
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return the turns, and then passes over deferred edges."""
@@ -170,14 +201,17 @@ class EdgeLockedSchedule(_HeldSchedule):
     def passes_over(self, node: Sweep, each: Body, groups: int) -> Body:
         """Return the turns from ``turn`` to ``whole``, and then the passes."""
         find = code("at = int64(deferred[(turn & 1) * edge_order.shape[0] + at])")
-        edges = self.edges(node, when(["turn >= whole"], find) + each, groups)
+        head = 3 + len(node.values)
+        look_up = when(["turn >= whole"], find) + each[:head]
+        wants = f"{node.wanted} and (all_sources or warp.test_bit(sources, u))"
+        look_up += code(f"wants = {wants}\n{_LOCKS}tried = int32(0)")
         loop = code(
             "while turn < whole or last > 0:\n"
             "    first = int64(0)\n"
             "    if turn < whole:\n"
             "        first, last = int64(turns[turn]), int64(turns[turn + 1])\n"
             "    BODY",
-            BODY=edges + code(_NEXT_PASS),
+            BODY=self.on_and_on(node, look_up, each[head:], groups) + code(_NEXT_PASS),
         )
         return agreed(noted(loop, "the whole grid"), "block")
 
@@ -191,6 +225,7 @@ class TicketedSchedule(_HeldSchedule):
 
     name = "ticketed"
     is_repeatable = True
+    resident = BLOCKS
     does = "edges in the order, each in its turn at both ends"
     prepare_ns = 100
     locks = 1
@@ -246,12 +281,12 @@ class TicketedSchedule(_HeldSchedule):
         only = ["lane == 0"] * (binding.features.lanes > 1)
         ask = code(
             "if conflicts & 1 and not is_first:\n"
-            "    is_first = queues.has_turn(locks, u, source_turns[at])\n"
+            "    is_first = queues.has_turn(locks, u, turn_u)\n"
             "has_turns = is_first or not conflicts & 1\n"
             f"if has_turns and {at_target}:\n"
-            "    has_turns = queues.has_turn(locks, v, target_turns[at])"
+            "    has_turns = queues.has_turn(locks, v, turn_v)"
         )
-        out = code("has_turns = False") + when(["waits", *only], ask)
+        out = code("has_turns = False") + when(["inside_edge", *only], ask)
         out += self.shared_flag("has_turns", binding)
         out += code("held = has_turns and (all_sources or warp.test_bit(sources, u))")
         # The fence is the release: the update precedes the next tickets.
@@ -263,38 +298,26 @@ class TicketedSchedule(_HeldSchedule):
             "    cuda.atomic.add(locks, v, int32(1))"
         )
         out += [*body, *code("warp.sync()"), *when(["has_turns", *only], passed)]
-        late = code(
-            "waits = waits and not has_turns\n"
+        return out + code(
+            "is_next = has_turns or not inside_edge\n"
             "polls += int32(1)\n"
             "begun = queues.wait_begun(polls, begun)\n"
             "if begun < 0:\n"
-            "    waits, stalled[0] = False, 2"
+            "    inside_edge, is_next, stalled[0] = False, False, 2"
         )
-        inner = out + late
-        loop = code(f"while warp.group_any(waits, {WARP}):\n    BODY", BODY=inner)
-        front = code(
-            "waits, is_first = inside_edge, False\npolls, begun = int32(0), int64(0)"
-        )
-        return front + agreed(noted(loop, "the whole warp"), "warp")
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
-        """Return a loop in which warps take the next edges of the order."""
-        take = code(
-            "base = int64(0)\n"
-            "if cuda.laneid == 0:\n"
-            f"    base = cuda.atomic.add(arrived, 0, int64({groups}))\n"
-            f"base = warp.broadcast(base, 0, {WARP})"
+        """Return a loop over all edges; one waits for earlier edges of the order alone.
+
+        Groups of lanes take edges in the order, so that the first that has not run can.
+        """
+        body, head = each(self.run), 3 + len(node.values)
+        look_up = body[:head] + code(
+            "turn_u, turn_v = source_turns[at], target_turns[at]\n"
+            "is_first, polls, begun = False, int32(0), int64(0)"
         )
-        body = code(
-            f"{node.wanted} = base + own < count\nat = min(base + own, count - 1)"
-        )
-        front = code("count = int64(edge_order.shape[0])")
-        end = code(f"if warp.group_any(begun < 0, {WARP}):\n    return")
-        loop = code(
-            "while base < count:\n    BODY",
-            BODY=body + each(self.run) + end + [copied(part) for part in take],
-        )
-        return front + take + agreed(noted(loop, "the whole warp"), "warp")
+        front = code("first, last = int64(0), int64(edge_order.shape[0])")
+        return front + self.on_and_on(node, look_up, body[head:], groups)
 
 
 #: Time of a vertex of few edges in a warp (us); time of an update in the chain of a
@@ -373,7 +396,7 @@ def over_vertices(node: Sweep, each: Each, find: Body, defer: Body, end: Body) -
         "wants = wants and (all_sources or warp.test_bit(sources, other))\n"
         "got = wants\n"
         "if wants and conflicts & 1:\n"
-        "    got = queues.hold(locks, other, other, 1)\n"
+        "    got = queues.hold(locks, other, other)\n"
         f"ahead = warp.group_bits(got, {WARP})\n"
         "warp.sync()\n"
         "ASK\n"
@@ -496,8 +519,8 @@ class HybridSchedule(EdgeLockedSchedule):
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return a pass over vertices, and the chain of remaining edges."""
         left = LEFT_A_DEGREE * sweep.sizes.degrees[0]
-        locked = sweep.free_us + CONTENDED * sweep.card.lock_us
-        return left / EDGES_A_TRY, first_pass(sweep) + left * locked
+        locked = sweep.free_us + sweep.card.lock_us
+        return 1.0, first_pass(sweep) + left * locked
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return a pass over vertices, if they are tasks; the turns; and the passes."""
