@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 #: them at a hub, a sweep took 3.1 s with 32 attempts and 0.76 with as many as it needs;
 #: of shuffled ones 371 and 373 ms (H200, 2026-11-30).
 TRIES = 1 << 16
-#: Blocks a multiprocessor, and as many where no vertex has more than so many edges.
-#: Groups of lanes are at most a share of the vertices of the smaller side, or too many
+#: Blocks a multiprocessor where no vertex has more than so many edges. Elsewhere groups
+#: of lanes are at most a share of the vertices of the smaller side, or too many
 #: want the same locks (ms by hand with 1, 2, 4 and 8 blocks, 17,770 items: 385, 550,
 #: 757, 965; 650,000 items: 3.7, 3.5, 3.4, 3.3).
-BLOCKS, FREE_BLOCKS, FEW_EDGES, SHARE = 4, 8, 1000, 4
+FREE_BLOCKS, FEW_EDGES, SHARE = 8, 1000, 4
 #: The locks of an edge: that of a hub is taken last, and held for the shortest time.
 _LOCKS = (
     "one, other = u if conflicts & 1 else v, v if conflicts & 2 else u\n"
@@ -125,7 +125,7 @@ class EdgeLockedSchedule(_HeldSchedule):
     """
 
     name = "edge_locked"
-    resident, fitting = BLOCKS, FREE_BLOCKS
+    resident, fitting = 2, FREE_BLOCKS
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1)})
     passes = ", and one behind each pass"
     prepare_ns = 80
@@ -225,7 +225,7 @@ class TicketedSchedule(_HeldSchedule):
 
     name = "ticketed"
     is_repeatable = True
-    resident = BLOCKS
+    resident = 4
     does = "edges in the order, each in its turn at both ends"
     prepare_ns = 100
     locks = 1
@@ -325,8 +325,8 @@ class TicketedSchedule(_HeldSchedule):
 VERTEX_US, CHAIN = 8, 1.4
 #: Passes for each edge of the vertex of the first side that has most, for it has one
 #: edge locked at a time; and such edges that the first pass of `hybrid` leaves. Fitted
-#: to five shapes of `bench.sgd.shapes` (H200, 2026-11-28).
-PASSES_A_DEGREE, LEFT_A_DEGREE = 0.18, 1.35
+#: to the shapes of `bench.sgd.shapes` (H200, 2026-11-30).
+PASSES_A_DEGREE, LEFT_A_DEGREE = 0.18, 0.7
 #: Edges of a vertex whose locks a warp tries at once. With more, a try (0.4 us, and as
 #: much for the fences) is shared by more edges; but locks are held until all have run.
 AHEAD = 16
@@ -353,10 +353,11 @@ def by_target(edges: EdgesToGroup) -> EdgeGroups:
     return found
 
 
-def first_pass(sweep: EdgeSweep) -> float:
+def first_pass(sweep: EdgeSweep, blocks: int) -> float:
     """Return the us of a pass over all vertices: tasks, and the chain of a hub."""
     sizes, update_us = sweep.sizes, CHAIN * sweep.held_us
-    return sizes.vertices[1] * VERTEX_US / sweep.warps + sizes.degrees[1] * update_us
+    warps = blocks * sweep.card.multiprocessors * BLOCK_THREADS // WARP
+    return sizes.vertices[1] * VERTEX_US / warps + sizes.degrees[1] * update_us
 
 
 def run_in_turn(body: Body, binding: Binding, shape: KernelShape) -> Body:
@@ -446,7 +447,7 @@ class NodeLockedSchedule(_HeldSchedule):
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return the passes, whose number grows with the first degree, and a pass."""
-        first, degree = first_pass(sweep), sweep.sizes.degrees[0]
+        first, degree = first_pass(sweep, self.resident), sweep.sizes.degrees[0]
         # So many of its edges wait for each other, if each is locked while a warp runs
         # a vertex, and they are spread over the first pass.
         passes = -PASSES_A_DEGREE * degree * math.expm1(-degree * VERTEX_US / first)
@@ -490,6 +491,7 @@ class HybridSchedule(EdgeLockedSchedule):
     """
 
     name = "hybrid"
+    resident = 4
     needs_sides = True
     in_tasks = True
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1), "hubs": OWN})
@@ -520,7 +522,7 @@ class HybridSchedule(EdgeLockedSchedule):
         """Return a pass over vertices, and the chain of remaining edges."""
         left = LEFT_A_DEGREE * sweep.sizes.degrees[0]
         locked = sweep.free_us + sweep.card.lock_us
-        return 1.0, first_pass(sweep) + left * locked
+        return 1.0, first_pass(sweep, self.blocks(sweep)) + left * locked
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return a pass over vertices, if they are tasks; the turns; and the passes."""
