@@ -74,7 +74,7 @@ def _details(cells: Cells) -> str:
     rows = []
     for (shape, schedule), line in cells.items():
         ms, base, pays = line["ms"], cells.get((shape, BASE), line), ""
-        if ms and base["ms"] and schedule != BASE:
+        if ms and base["ms"] and schedule != BASE and "prepare_ms" in line:
             # Beside the order, which edges with locks have, too.
             more = max(line["prepare_ms"] - base["prepare_ms"], 0.0)
             pays = more / (base["ms"] - ms) if ms < base["ms"] else "never"

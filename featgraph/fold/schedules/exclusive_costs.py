@@ -73,10 +73,10 @@ class Card:
 #: Card -> constants. Barriers and locks are those of `sgd-locks`. Updates are what
 #: `levels` and `blocks` take beside their barriers, and bandwidth is that of `racy`, on
 #: shapes of which rows come from the L2 cache and from memory (`sgd-sweeps`, K = 16;
-#: `sgd-locks` measures how they grow with K; 2026-11-28).
+#: `sgd-locks` measures how they grow with K; 2026-11-30).
 CARDS = {
     "NVIDIA H200": Card(
-        multiprocessors=132, barrier_us=0.74, block_us=0.0017, lock_us=0.97,
+        multiprocessors=132, barrier_us=0.72, block_us=0.0018, lock_us=0.75,
         widths=(16, 32, 128), free_us=(0.64, 0.6, 0.6), held_us=(0.25, 0.24, 0.24),
         gb_per_s=(2350.0, 2450.0, 2550.0),
     )
