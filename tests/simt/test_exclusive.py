@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -383,6 +384,31 @@ def test_runs_of_many_supersteps_agree_with_the_cpu(schedule: str) -> None:
     for name in ("x", "n", "runs"):
         np.testing.assert_array_equal(found["cpu"][name], found["cuda"][name])
     assert found["cuda"]["runs"].tolist() == [7] * graph.given_edge_count
+
+
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("schedule", ["levels", "edge_locked"])
+def test_an_interrupt_waits_for_the_end_of_the_sweep(
+    schedule: str, at: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, begun, launch = state_of(graph_of("sides", 9, 16, 2), 5), [], gpu.launch
+
+    def interrupting(handle: Any, *arguments: Any) -> None:
+        launch(handle, *arguments)
+        if "exclusive_phase" in gpu.by_driver[-1]:
+            begun.append(handle)
+            if len(begun) == at:
+                signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "launch", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            fg.iterate(
+                PROGRAMS["mix_all"], state, target="cuda", schedule=schedule,
+                supersteps=7,
+            )  # fmt: skip
+    assert at <= state.superstep <= at + 1  # a cycle of two may be recorded
+    assert state["runs"].tolist() == [state.superstep] * state.graph.given_edge_count
 
 
 def test_explain_has_figures() -> None:

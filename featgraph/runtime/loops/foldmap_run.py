@@ -153,6 +153,8 @@ class FoldmapRun:
         self.spreads = True
         #: Whether supersteps that recompute aggregates write to the current buffers.
         self.in_place = False
+        #: Whether it updates properties that it reads: half a superstep has no meaning.
+        self.is_exclusive = any(f.kind.exclusive for f in foldmap.program.functions)
         self._traits = traits = _traits_of(self.plain, state.graph)
         #: Whether a gather is pulled or pushed; "-" without one.
         self.direction = self.plan.facts.direction

@@ -89,7 +89,8 @@ class HostLoop:
             tracks=pending.scalars is not None,
         )  # fmt: skip
         # An interrupt between a kernel and its bookkeeping would lose a commit.
-        with deferred_interrupts() if step.in_place else _AT_ONCE:
+        waits = step.in_place or step.is_exclusive
+        with deferred_interrupts() if waits else _AT_ONCE:
             number = run_state.state.superstep
             try:
                 chosen = step.choose(frontier, announced)
