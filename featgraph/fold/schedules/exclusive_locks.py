@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 #: them at a hub, a sweep took 3.1 s with 32 attempts and 0.76 with as many as it needs;
 #: of shuffled ones 371 and 373 ms (H200, 2026-11-30).
 TRIES = 1 << 16
-#: Blocks a multiprocessor where no vertex has more than so many edges. Elsewhere groups
-#: of lanes are at most a share of the vertices of the smaller side, or too many
-#: want the same locks (ms by hand with 1, 2, 4 and 8 blocks, 17,770 items: 385, 550,
-#: 757, 965; 650,000 items: 3.7, 3.5, 3.4, 3.3).
-FREE_BLOCKS, FEW_EDGES, SHARE = 8, 1000, 4
+#: Blocks a multiprocessor where no vertex has more than so many edges. One where a
+#: vertex has more than a share of all edges: too many groups of lanes would want its
+#: lock (ms by hand with 1, 2, 4 and 8 blocks, shares 1 / 435, 1 / 2,328: 385, 550, 757,
+#: 965; 3.7, 3.5, 3.4, 3.3).
+FREE_BLOCKS, FEW_EDGES, SHARE = 8, 1000, 1000
 #: The locks of an edge: that of a hub is taken last, and held for the shortest time.
 _LOCKS = (
     "one, other = u if conflicts & 1 else v, v if conflicts & 2 else u\n"
@@ -137,15 +137,12 @@ class EdgeLockedSchedule(_HeldSchedule):
         return at_once(edges)
 
     def blocks(self, sweep: EdgeSweep | None) -> int:
-        """Return fewer blocks where many edges want the locks of few vertices."""
+        """Return fewer blocks where a vertex has many of the edges."""
         if sweep is None:
             return self.resident
-        one = sweep.card.multiprocessors * BLOCK_THREADS // sweep.lanes
-        most = min(sweep.sizes.vertices) // (SHARE * one)
-        found = FREE_BLOCKS if sweep.degree <= FEW_EDGES else self.resident
-        while found > max(most, 1):
-            found //= 2
-        return found
+        if sweep.degree * SHARE > sweep.sizes.edges:
+            return 1
+        return FREE_BLOCKS if sweep.degree <= FEW_EDGES else self.resident
 
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return a chain of updates and their locks."""
