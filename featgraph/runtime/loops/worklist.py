@@ -14,7 +14,7 @@ is a foldmap that the loop runs itself when nothing is due.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -154,6 +154,9 @@ def _queue_of(run_state: RunState) -> Any:
 
 
 Words = Any
+#: Functions to call when a run begins whose loop may run a stage, with the foldmap of
+#: the stage and the superstep of the loop; `runtime.warming` sets one.
+STAGED: list[Callable[[FoldMap, Superstep], None]] = []
 #: Active vertices with up to this many out-edges always stay in the loop; with more,
 #: supersteps may be left to kernels on all threads.
 MOST_EDGES = 60_000
@@ -383,6 +386,8 @@ class LoopStage:
 
     def __init__(self, foldmap: FoldMap, step: Superstep) -> None:
         self._foldmap, self._step = foldmap, step
+        for note in STAGED:
+            note(foldmap, step)
 
     def bring(self, loop: Kernel, known: dict[str, Any]) -> StagedKernel | None:
         """Add the arguments of the stage to `known`, those of the loop, by name.
