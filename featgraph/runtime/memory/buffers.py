@@ -435,8 +435,8 @@ class Buffers:
     ) -> Any:
         """Return working memory of a foldmap, cached between supersteps.
 
-        It is zero at the first use by a State. With `is_whole`, kernels write all of it
-        before they read, and memory of an earlier State is not set to zero.
+        It is zero at the first use by a State. With `is_whole`, kernels write what they
+        read: memory of an earlier State, or of the host, is not set to zero.
         """
         key = (name, dtype, shape)
         found = self.temporaries.get(key)
@@ -478,7 +478,7 @@ class Buffers:
             if not is_whole:
                 self.device.fill(found, 0)  # new memory is zero, too
             return found
-        made = self.device.working_memory(shape, dtype)
+        made = self.device.working_memory(shape, dtype, is_whole=is_whole)
         if kit is not None:
             kit.note(key, made)
         return made
