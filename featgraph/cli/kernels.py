@@ -271,7 +271,7 @@ def _run(task: Task) -> tuple[Made, list[warming.Job]]:
             with warming.storing(task.cc and for_gpu, as_large=as_large):
                 _run_algorithm(task.name, task.k)
     made = Made(count.compiled, count.loaded, time.perf_counter() - begun)
-    return made, for_gpu.jobs()
+    return made, for_gpu.kernels.jobs()
 
 
 def _compile(task: Task, job: warming.Job) -> tuple[Made, list[warming.Job]]:

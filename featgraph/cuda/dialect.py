@@ -42,7 +42,6 @@ Contraction to fused multiply-add, which loses no precision, is on without it.
 from __future__ import annotations
 
 import contextlib
-import copy
 import ctypes
 import functools
 import gc
@@ -542,13 +541,11 @@ def compile_for_all(
         if kernel._cache.load_overload(own, kernel.targetctx) is not None:
             continue
         if made is None:
-            compiler: Any = dialect_module("dispatcher")._Kernel
-            made = compiler(kernel.py_func, types, **kernel.targetoptions)
+            compiler, options = dialect_module("dispatcher"), kernel.targetoptions
+            made = compiler._Kernel(kernel.py_func, types, **options)
             made.bind()
-        other = copy.copy(made)  # as if it were loaded
-        other.target_context = kernel.targetctx
-        other.signature = made.signature.replace(args=own)
-        kernel._cache.save_overload(own, other)
+        made.signature = made.signature.replace(args=own)
+        kernel._cache.save_overload(own, made)
 
 
 def compile_ptx(

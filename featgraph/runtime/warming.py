@@ -4,8 +4,7 @@ The command runs algorithms on small graphs on the CPU, within `storing`. There,
 thresholds are zero, so that runs also use the loops and directions of large graphs, and
 directions that a run does not use are compiled, too. For a GPU, which need not be
 present, `ForGpu` folds each foldmap that runs for all traits of graphs that its text
-depends on. Many of these modules differ in one kernel only: a `Job` compiles one of the
-kernels with equal content, and stores its code for all, in any process.
+depends on, and groups the kernels by content, into jobs for any process.
 `compile_own_kernels` compiles the kernels that all programs share.
 """
 
@@ -13,20 +12,16 @@ from __future__ import annotations
 
 import itertools
 import logging
-import pickle
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from featgraph.base.config import config
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import DeviceError
 from featgraph.cuda import dialect
-from featgraph.fold.compiling.compile import load_module
+from featgraph.fold.compiling.jobs import Job, JobsByContent
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.plan.options import Changes
@@ -50,8 +45,6 @@ __all__ = [
 ComputeCapability = tuple[int, int]
 #: A function, and types of its arguments.
 Compiled = tuple[Any, tuple[Any, ...]]
-#: The name of its module, its name, and types of its arguments.
-Named = tuple[str, str, tuple[Any, ...]]
 #: (module, name of a threshold, value) with which small graphs run as large ones do.
 #: With so small a chunk, graphs of some hundred edges are cut into several.
 _AS_LARGE = [
@@ -158,15 +151,20 @@ def _compile_for_cpu(
 
 
 class ForGpu:
-    """Finds kernels of foldmaps that run, for a GPU: in all forms, for all traits."""
+    """Finds kernels of foldmaps that run, for a GPU: in all forms, for all traits.
+
+    Attributes
+    ----------
+    kernels : JobsByContent
+        All that were found so far.
+    """
 
     def __init__(self) -> None:
         #: Foldmap, options and changes of each superstep that was prepared.
         self._runs: dict[Superstep, tuple[FoldMap, dict[str, Any], Changes | None]] = {}
         #: Kernels, and pairs of a kernel and its stage.
         self._known: set[Any] = set()
-        #: Content and kinds of arguments -> functions, as keys.
-        self._found: dict[Any, dict[Named, None]] = {}
+        self.kernels = JobsByContent()
 
     def __call__(
         self,
@@ -204,103 +202,7 @@ class ForGpu:
             return
         self._known.add(source)
         for function, types in find():
-            kinds = *map(_kind_of, types), repr(sorted(function.targetoptions.items()))
-            equal = self._found.setdefault((_content(function), kinds), {})
-            plain = function.py_func
-            equal[plain.__module__, plain.__qualname__, types] = None
-
-    @property
-    def functions(self) -> list[Named]:
-        """All functions that were found."""
-        return [one for equal in self._found.values() for one in equal]
-
-    def jobs(self) -> list[Job]:
-        """Return the kernels that were found, those with equal content together."""
-        return [Job.of(list(equal)) for equal in self._found.values()]
-
-
-class Job(NamedTuple):
-    """Functions with equal content, of which one is compiled; for another process.
-
-    Attributes
-    ----------
-    modules : tuple of str
-        Paths of the generated modules of the functions, and of types of arguments.
-    functions : bytes
-        The pickled functions. They can be loaded once the modules are imported.
-    """
-
-    modules: tuple[str, ...]
-    functions: bytes
-
-    @classmethod
-    def of(cls, functions: Sequence[Named]) -> Job:
-        """Return the job of functions with equal content."""
-        classes = (
-            getattr(t, "instance_class", None) for _, _, ts in functions for t in ts
-        )
-        names = {module for module, _, _ in functions}
-        names |= {made.__module__ for made in classes if made is not None}
-        files = (str(sys.modules[name].__file__) for name in sorted(names))
-        return cls(tuple(files), pickle.dumps(functions))
-
-    def run(self, cc: ComputeCapability) -> None:
-        """Compile one of the functions for a GPU, and store its code for all."""
-        for path in map(Path, self.modules):
-            module = load_module(_Stored(path.read_text("utf-8"), path.stem[:-33]))
-            _share_functions(module)
-        found = [
-            (getattr(sys.modules[module], name), types)
-            for module, name, types in pickle.loads(self.functions)  # noqa: S301
-        ]
-        types = tuple(_SHARED.setdefault(_kind_of(t), t) for t in found[0][1])
-        with dialect.storing_for(cc):
-            dialect.compile_for_all(found, types)
-
-
-#: Content -> a device function of this process, and kind -> a type of an argument. The
-#: dialect compiles a device function once for the same types.
-_SHARED: dict[Any, Any] = {}
-
-
-def _share_functions(module: ModuleType) -> None:
-    """Replace device functions of a module by those of others with equal content."""
-    for name, value in vars(module).items():
-        if getattr(value, "targetoptions", {}).get("device"):
-            vars(module)[name] = _SHARED.setdefault(_content(value), value)
-
-
-class _Stored(NamedTuple):
-    """A module in the store, whose file name ends with a digest."""
-
-    text: str
-    stem: str
-    program: str = ""
-
-
-def _content(function: Any) -> Any:
-    """Return what a function of a generated module is compiled from, without places.
-
-    Functions of other modules, and other objects, stand for themselves.
-    """
-    plain = getattr(function, "py_func", None)
-    if plain is None:
-        is_constant = not (callable(function) or isinstance(function, ModuleType))
-        return repr(function) if is_constant else function
-    if plain.__module__.startswith("featgraph."):
-        return plain
-    code, within = plain.__code__, plain.__globals__
-    called = (_content(within[name]) for name in code.co_names if name in within)
-    return code.co_code, repr(code.co_consts), code.co_names, code.co_varnames, *called
-
-
-def _kind_of(argument: Any) -> Any:
-    """Return the type of an argument; of a namedtuple, names and types of its fields.
-
-    Its class is that of the module, which other modules with equal functions lack.
-    """
-    is_data = hasattr(argument, "instance_class")
-    return (argument.fields, argument.types) if is_data else argument
+            self.kernels.add(function, types)
 
 
 def functions_of_gpu(kernel: Kernel) -> Iterator[Compiled]:

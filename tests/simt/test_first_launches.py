@@ -98,7 +98,7 @@ def stored_for(name: str) -> set[Key]:
     for as_large in (False, True):
         with warming.storing(for_gpu, as_large=as_large):
             kernels._run_algorithm(name, 3)
-    found = for_gpu.functions
+    found = for_gpu.kernels.functions
     return own_keys() | {(module, own, repr(types)) for module, own, types in found}
 
 

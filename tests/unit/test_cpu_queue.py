@@ -44,16 +44,12 @@ def in_a_loop(most_edges: int, most_supersteps: int = 1 << 14) -> Iterator[None]
 
     Memory whose first values loops do not read starts with other values than zero.
     """
-    new = CpuDevice.working_memory
 
-    def memory(*given: Any, is_whole: bool = False) -> Any:
-        made = new(*given, is_whole=is_whole)
-        if is_whole:
-            made.fill(77)
-        return made
+    def empty(self: CpuDevice, shape: Any, dtype: str) -> Any:
+        return np.full(shape, 77, dtype)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(CpuDevice, "working_memory", memory)
+        patched.setattr(CpuDevice, "empty", empty)
         smallest = 1 << 60 if most_edges < 0 else 0
         patched.setattr(worklist, "SMALLEST_GRAPH", smallest)
         patched.setattr(worklist, "_most_edges", lambda *given: most_edges)

@@ -23,6 +23,7 @@ from featgraph.base.dataclass import replace
 from featgraph.base.store import is_stored
 from featgraph.cli import kernels
 from featgraph.cuda import dialect
+from featgraph.fold.compiling.jobs import JobsByContent
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits, graph_traits
@@ -333,12 +334,12 @@ def test_traits_of_any_graph_are_among_those() -> None:
     assert len(found) > 2
 
 
-def pulled_search() -> warming.ForGpu:
+def pulled_search() -> JobsByContent:
     """Return the kernels of a search that pulls."""
     found, step = warming.ForGpu(), sys.modules[bfs.__module__].step
     state = state_of_search(fg.Graph.from_edges([0, 1], [1, 2]))
     found(step, state, {"direction": "pull"}, None, None)  # type: ignore[arg-type]
-    return found
+    return found.kernels
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
@@ -420,7 +421,7 @@ def test_loops_of_graphs_with_equal_kernels_are_stored(
     assert first.source == second.source
     loops = {k.in_form(WORKLIST).queue.py_func.__module__ for k in kernels}
     assert len(loops) == 2
-    assert loops <= {module for module, _, _ in found.functions}
+    assert loops <= {module for module, _, _ in found.kernels.functions}
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")

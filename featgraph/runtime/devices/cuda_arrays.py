@@ -284,9 +284,7 @@ class CudaArrays:
         """Return an uninitialized array."""
         return _aligned(empty(shape, dtype))
 
-    def working_memory(
-        self, shape: tuple[int, ...], dtype: str, *, is_whole: bool = False
-    ) -> Array:
+    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array of zeros, for values that kernels compute.
 
         Lanes without a vertex load entries that they drop: these are initialized, too.

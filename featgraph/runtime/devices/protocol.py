@@ -543,13 +543,8 @@ class Device(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an uninitialized array."""
 
-    def working_memory(
-        self, shape: tuple[int, ...], dtype: str, *, is_whole: bool = False
-    ) -> Array:
-        """Return an array of zeros, for values that kernels compute.
-
-        With `is_whole`, kernels write all that they read: it may start with any values.
-        """
+    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array of zeros, for values that kernels compute."""
 
     def make_spare_memory(self) -> SpareMemory | None:
         """Return a cache for memory of deleted States; None if the target has none."""
