@@ -224,7 +224,7 @@ def _results(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Made]]:
     if jobs == 1:
         for task in tasks:
             first, found = _run(task)
-            yield task, _sum([first, *(_compile(task, job)[0] for job in found)])
+            yield task, _sum([first, *(_compile(job)[0] for job in found)])
         return
     spawning = multiprocessing.get_context("spawn")
     settings = fg.config.cache_dir, fg.config.cache_path
@@ -243,7 +243,7 @@ def _results(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Made]]:
                     task, (result, found) = tasks[number], one.result()
                     made[number].append(result)
                     for job in found:
-                        running[pool.submit(_compile, task, job)] = number
+                        running[pool.submit(_compile, job)] = number
                     if number not in running.values():
                         yield task, _sum(made[number])
         except BaseException:
@@ -271,14 +271,14 @@ def _run(task: Task) -> tuple[Made, list[warming.Job]]:
             with warming.storing(task.cc and for_gpu, as_large=as_large):
                 _run_algorithm(task.name, task.k)
     made = Made(count.compiled, count.loaded, time.perf_counter() - begun)
-    return made, for_gpu.kernels.jobs()
+    return made, [] if task.cc is None else for_gpu.kernels.jobs(task.cc)
 
 
-def _compile(task: Task, job: warming.Job) -> tuple[Made, list[warming.Job]]:
-    """Run a job of a task, which finds no others."""
+def _compile(job: warming.Job) -> tuple[Made, list[warming.Job]]:
+    """Run a job, which finds no others."""
     begun = time.perf_counter()
     with warming.counting() as count:
-        job.run(task.cc)
+        job.run()
     return Made(count.compiled, count.loaded, time.perf_counter() - begun), []
 
 

@@ -35,17 +35,20 @@ class Job(NamedTuple):
 
     Attributes
     ----------
+    cc : (int, int)
+        The compute capability of the GPU.
     modules : tuple of str
         Paths of the generated modules of the functions, and of types of arguments.
     functions : bytes
         The pickled functions. They can be loaded once the modules are imported.
     """
 
+    cc: ComputeCapability
     modules: tuple[str, ...]
     functions: bytes
 
     @classmethod
-    def of(cls, functions: Sequence[Named]) -> Job:
+    def of(cls, cc: ComputeCapability, functions: Sequence[Named]) -> Job:
         """Return the job of functions with equal content."""
         classes = (
             getattr(t, "instance_class", None) for _, _, ts in functions for t in ts
@@ -53,10 +56,10 @@ class Job(NamedTuple):
         names = {module for module, _, _ in functions}
         names |= {made.__module__ for made in classes if made is not None}
         files = (str(sys.modules[name].__file__) for name in sorted(names))
-        return cls(tuple(files), pickle.dumps(functions))
+        return cls(cc, tuple(files), pickle.dumps(functions))
 
-    def run(self, cc: ComputeCapability) -> None:
-        """Compile one of the functions for a GPU, and store its code for all."""
+    def run(self) -> None:
+        """Compile one of the functions, and store its code for all."""
         for path in map(Path, self.modules):
             module = load_module(_Stored(path.read_text("utf-8"), path.stem[:-33]))
             _share_functions(module)
@@ -65,7 +68,7 @@ class Job(NamedTuple):
             for module, name, types in pickle.loads(self.functions)  # noqa: S301
         ]
         types = tuple(_SHARED.setdefault(_kind(t), t) for t in found[0][1])
-        with dialect.storing_for(cc):
+        with dialect.storing_for(self.cc):
             dialect.compile_for_all(found, types)
 
 
@@ -88,9 +91,9 @@ class JobsByContent:
         """All functions."""
         return [one for group in self._groups.values() for one in group]
 
-    def jobs(self) -> list[Job]:
-        """Return the jobs that compile and store all functions."""
-        return [Job.of(list(group)) for group in self._groups.values()]
+    def jobs(self, cc: ComputeCapability) -> list[Job]:
+        """Return the jobs that compile and store all functions for a GPU."""
+        return [Job.of(cc, list(group)) for group in self._groups.values()]
 
 
 class _Stored(NamedTuple):
