@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -385,18 +387,18 @@ def test_functions_with_equal_content_have_equal_code() -> None:
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
 def test_code_of_one_function_is_stored_for_equal_ones(cache: Path) -> None:
-    """Each function loads code for its own types; a job that has run compiles none."""
+    """Each function loads what a job in another process has stored for its types."""
     jobs = pulled_search().jobs((9, 0))
     job = next(j for j in jobs if len(pickle.loads(j.functions)) > 1)
-    equal = pickle.loads(job.functions)
-    for compiled, loaded in ((len(equal), 0), (0, len(equal))):
-        with warming.counting() as count:
-            job.run()
-        assert (count.compiled, count.loaded) == (compiled, loaded)
-    with dialect.storing_for((9, 0)):
-        for module, name, types in equal:
-            function = getattr(sys.modules[module], name)
-            assert function._cache.load_overload(types, function.targetctx) is not None
+    count = len(pickle.loads(job.functions))
+    settings = fg.config.cache_dir, fg.config.cache_path
+    with ProcessPoolExecutor(
+        1, get_context("spawn"), initializer=kernels._begin, initargs=settings
+    ) as pool:
+        for number in (0, 1):
+            made, found = pool.submit(kernels._compile, job).result()
+            assert (made.compiled, made.loaded)[number] == count
+            assert not found
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
