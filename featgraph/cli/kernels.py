@@ -221,7 +221,7 @@ def _results(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Made]]:
 
     Jobs of a task, which compile kernels for a GPU, are shared by all processes.
     """
-    if jobs == 1:
+    if min(jobs, len(tasks)) == 1:
         for task in tasks:
             first, found = _run(task)
             yield task, _sum([first, *(_compile(job)[0] for job in found)])
