@@ -234,7 +234,8 @@ def test_first_calls_of_several_algorithms_compile_nothing(tmp_path: Path) -> No
     names, store = "bfs pagerank label_propagation", tmp_path / "store"
     command = [sys.executable, "-m", "featgraph", "warm", *names.split(), "--k", "3"]
     where = os.environ | {"FEATGRAPH_CACHE_DIR": str(store), "PYTHONPATH": str(ROOT)}
-    for found in (r": \d{2,} compiled, 0 there before", r": 0 compiled, \d{2,} there"):
+    # Processes that begin together may find loops of the package in the store.
+    for found in (r": \d{2,} compiled, \d there before", r": 0 compiled, \d{2,} there"):
         done = subprocess.run(
             [*command, "--jobs", "2"], env=where, capture_output=True, text=True,
             check=False,
