@@ -17,7 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -141,7 +141,7 @@ _VERTICES, _DEGREE, _LONG = 600, 3, 560
 
 
 class Task(NamedTuple):
-    """The kernels that one process compiles.
+    """The kernels of one algorithm.
 
     Attributes
     ----------
@@ -151,14 +151,11 @@ class Task(NamedTuple):
         Features.
     cc : (int, int) or None
         The GPU to compile for, besides the CPU.
-    part : int or None
-        The part of its kernels for the GPU: see `warming.storing`.
     """
 
     name: str
     k: int
     cc: tuple[int, int] | None
-    part: int | None = None
 
 
 def warm(options: argparse.Namespace) -> None:
@@ -190,16 +187,12 @@ def warm(options: argparse.Namespace) -> None:
     tasks = [] if cc is None else [Task("", 0, cc)]
     for name in dict.fromkeys(names):
         widths = dict.fromkeys(options.k) if name in _OF_WIDTH else (options.k[0],)
-        is_shared = cc is not None and options.jobs > 1
-        parts: Sequence[int | None] = range(warming.PARTS) if is_shared else [None]
-        tasks += [Task(name, k, cc, part) for k in widths for part in parts]
-    for task, compiled, loaded, seconds in _results(tasks, options.jobs):
+        tasks += [Task(name, k, cc) for k in widths]
+    for task, made in _results(tasks, options.jobs):
         what = f"{task.name}, K = {task.k}" if task.name in _OF_WIDTH else task.name
-        if task.part is not None:
-            what += f", part {task.part + 1} of {warming.PARTS}"
         print(
-            f"{what or 'all programs'}: {compiled} compiled, {loaded} there before, "
-            f"{seconds:.1f} s",
+            f"{what or 'all programs'}: {made.compiled} compiled, "
+            f"{made.loaded} there before, {made.seconds:.1f} s",
             flush=True,
         )
     print(f"kernels are in {fg.config.cache_dir}")
@@ -215,26 +208,51 @@ def _known(name: str) -> str:
     return found
 
 
-Result = tuple[Task, int, int, float]
+class Made(NamedTuple):
+    """Numbers of kernels compiled and loaded, and the time of all processes."""
+
+    compiled: int = 0
+    loaded: int = 0
+    seconds: float = 0.0
 
 
-def _results(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
-    """Run tasks in some processes, or in this one; yield the result of each."""
+def _results(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Made]]:
+    """Run tasks in some processes, or in this one; yield the result of each.
+
+    Jobs of a task, which compile kernels for a GPU, are shared by all processes.
+    """
     if min(jobs, len(tasks)) == 1:
-        yield from map(_run, tasks)
+        for task in tasks:
+            first, found = _run(task)
+            yield task, _sum([first, *(_compile(job)[0] for job in found)])
         return
     spawning = multiprocessing.get_context("spawn")
     settings = fg.config.cache_dir, fg.config.cache_path
     with ProcessPoolExecutor(
-        min(jobs, len(tasks)), spawning, initializer=_begin, initargs=settings
+        jobs, spawning, initializer=_begin, initargs=settings
     ) as pool:
-        running: list[Future[Result]] = [pool.submit(_run, task) for task in tasks]
+        running: dict[Future[Any], int] = {
+            pool.submit(_run, task): number for number, task in enumerate(tasks)
+        }
+        made: list[list[Made]] = [[] for _ in tasks]
         try:
-            for done in as_completed(running):
-                yield done.result()
+            while running:
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for one in ended:
+                    number = running.pop(one)
+                    task, (result, found) = tasks[number], one.result()
+                    made[number].append(result)
+                    for job in found:
+                        running[pool.submit(_compile, job)] = number
+                    if number not in running.values():
+                        yield task, _sum(made[number])
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _sum(parts: Sequence[Made]) -> Made:
+    return Made(*map(sum, zip(*parts, strict=True)))
 
 
 def _begin(cache_dir: Any, cache_path: Any) -> None:
@@ -243,18 +261,25 @@ def _begin(cache_dir: Any, cache_path: Any) -> None:
     fg.config.messages = False
 
 
-def _run(task: Task) -> Result:
-    """Compile the kernels of one task."""
-    begun = time.perf_counter()
-    compiled = loaded = 0
-    for as_large in (False, True) if task.name else (False,):
-        with warming.storing(task.cc, as_large=as_large, part=task.part) as count:
-            if task.name:
+def _run(task: Task) -> tuple[Made, list[warming.Job]]:
+    """Run an algorithm; return the jobs that compile its kernels for a GPU, too."""
+    begun, for_gpu = time.perf_counter(), warming.ForGpu()
+    with warming.counting() as count:
+        if not task.name and task.cc is not None:
+            warming.compile_own_kernels(task.cc)
+        for as_large in (False, True) if task.name else ():
+            with warming.storing(task.cc and for_gpu, as_large=as_large):
                 _run_algorithm(task.name, task.k)
-            elif task.cc is not None:
-                warming.compile_own_kernels(task.cc)
-        compiled, loaded = compiled + count.compiled, loaded + count.loaded
-    return task, compiled, loaded, time.perf_counter() - begun
+    made = Made(count.compiled, count.loaded, time.perf_counter() - begun)
+    return made, [] if task.cc is None else for_gpu.kernels.jobs(task.cc)
+
+
+def _compile(job: warming.Job) -> tuple[Made, list[warming.Job]]:
+    """Run a job, which finds no others."""
+    begun = time.perf_counter()
+    with warming.counting() as count:
+        job.run()
+    return Made(count.compiled, count.loaded, time.perf_counter() - begun), []
 
 
 def _run_algorithm(name: str, k: int) -> None:

@@ -50,7 +50,7 @@ import importlib.util
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ __all__ = [
     "boolean",
     "chosen_target",
     "clock_ns",
+    "compile_for_all",
     "compile_ltoir",
     "compile_ptx",
     "compiling",
@@ -518,6 +519,33 @@ def storing_for(cc: ComputeCapability) -> Iterator[None]:
             yield
         finally:
             codegen.devices, kernels.bind = contexts, bind
+
+
+def compile_for_all(
+    kernels: Sequence[tuple[Any, tuple[Any, ...]]], types: tuple[Any, ...]
+) -> None:
+    """Compile kernels whose content is the same once, and store the code for each.
+
+    Nothing is compiled if all of them are stored; see `storing_for`.
+
+    Parameters
+    ----------
+    kernels : sequence of (numba.cuda.dispatcher.CUDADispatcher, tuple)
+        Kernels, each with the types of its arguments: namedtuples, where each has the
+        class of its module, may differ.
+    types : tuple of numba types
+        The types for which one of them is compiled.
+    """
+    made = None
+    for kernel, own in kernels:
+        if kernel._cache.load_overload(own, kernel.targetctx) is not None:
+            continue
+        if made is None:
+            compiler, options = dialect_module("dispatcher"), kernel.targetoptions
+            made = compiler._Kernel(kernel.py_func, types, **options)
+            made.bind()
+        made.signature = made.signature.replace(args=own)
+        kernel._cache.save_overload(own, made)
 
 
 def compile_ptx(

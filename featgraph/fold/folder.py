@@ -32,7 +32,11 @@ __all__ = ["assumed_signature", "fold", "fold_assumed", "fold_due_set"]
 
 
 def fold(
-    program: Program, signature: Signature, options: Options, traits: GraphTraits
+    program: Program,
+    signature: Signature,
+    options: Options,
+    traits: GraphTraits,
+    known: dict[Any, Kernel] | None = None,
 ) -> Kernel:
     """Fold a program into kernels.
 
@@ -46,6 +50,8 @@ def fold(
         Target and options of the call.
     traits : GraphTraits
         Traits of the graph on which mappings depend.
+    known : dict, optional
+        Kernels of this program. A plan that differs in traits only gets one of these.
 
     Returns
     -------
@@ -60,8 +66,12 @@ def fold(
         If the program does not allow the options.
     """
     plan = make_plan(program, signature, options, traits)
-    source = emit(plan)
-    return Kernel(source)
+    if known is None:
+        return Kernel(emit(plan))
+    key = tuple(sorted(signature.items())), options, plan.printed
+    if key not in known:
+        known[key] = Kernel(emit(plan))
+    return known[key]
 
 
 def fold_due_set(

@@ -3,24 +3,25 @@
 The command runs algorithms on small graphs on the CPU, within `storing`. There, size
 thresholds are zero, so that runs also use the loops and directions of large graphs, and
 directions that a run does not use are compiled, too. For a GPU, which need not be
-present, each foldmap that runs is folded for all traits of graphs that its text depends
-on, and compiled for the types of its arguments. `compile_own_kernels` compiles the
-kernels that all programs share.
+present, `ForGpu` folds each foldmap that runs for all traits of graphs that its text
+depends on, and groups the kernels by content, into jobs for any process.
+`compile_own_kernels` compiles the kernels that all programs share.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
-from zlib import crc32
 
 from featgraph.base.config import config
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import DeviceError
 from featgraph.cuda import dialect
+from featgraph.fold.compiling.jobs import Job, JobsByContent
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.plan.options import Changes
@@ -36,7 +37,10 @@ from featgraph.runtime.superstep import foldmap
 from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.superstep import Superstep
 
-__all__ = ["PARTS", "Count", "checked_cc", "compile_own_kernels", "storing"]
+__all__ = [
+    "Count", "ForGpu", "Job", "checked_cc", "compile_own_kernels", "counting",
+    "storing",
+]  # fmt: skip
 
 ComputeCapability = tuple[int, int]
 #: A function, and types of its arguments.
@@ -56,8 +60,6 @@ _ROWS = (16, 32, 64, 128, 256, MANY_ROWS)
 _LENGTHS = (
     (False, False, False), (True, False, False), (True, True, False), (True, True, True)
 )  # fmt: skip
-#: Parts of the kernels of an algorithm for GPUs, by their texts, for as many processes.
-PARTS = 4
 
 
 class Count(logging.Handler):
@@ -79,12 +81,21 @@ class Count(logging.Handler):
 
 
 @contextmanager
-def storing(
-    cc: ComputeCapability | None = None,
-    *,
-    as_large: bool = False,
-    part: int | None = None,
-) -> Iterator[Count]:
+def counting() -> Iterator[Count]:
+    """Count kernels that are compiled or loaded within the block."""
+    count, log = Count(), logging.getLogger("featgraph")
+    level = log.level
+    log.setLevel(logging.DEBUG)
+    log.addHandler(count)
+    try:
+        yield count
+    finally:
+        log.removeHandler(count)
+        log.setLevel(level)
+
+
+@contextmanager
+def storing(for_gpu: ForGpu | None = None, *, as_large: bool = False) -> Iterator[None]:
     """Within the block, compile and store more kernels than runs on the CPU need.
 
     These are the kernels of first calls on other graphs. Not thread-safe: settings of
@@ -92,41 +103,30 @@ def storing(
 
     Parameters
     ----------
-    cc : (int, int), optional
-        The GPU to compile for, besides the CPU; None for the CPU alone.
+    for_gpu : ForGpu, optional
+        Finds kernels for a GPU, which its jobs compile, besides those of runs on the
+        CPU. Default: compile for the CPU alone.
     as_large : bool, optional
         Run small graphs with the loops, directions and chunks of large ones.
-    part : int, optional
-        Compile one of the `PARTS` of the kernels for the GPU. Default: all.
-
-    Yields
-    ------
-    Count
-        Numbers of kernels compiled and loaded so far.
     """
-    count, log = Count(), logging.getLogger("featgraph")
-    note = _compile_for_cpu if cc is None else _ForGpu(cc, part)
-    settings: list[tuple[Any, str, Any]] = [(config, "compile_behind", True)]
-    if cc is not None:
+    note = for_gpu or _compile_for_cpu
+    settings: list[tuple[Any, str, Any]] = [
+        (config, "compile_behind", True), (foldmap, "PREPARED", [note])
+    ]  # fmt: skip
+    if for_gpu is not None:
         settings.append((State, "is_read_on_host", False))
+        settings.append((worklist, "STAGED", [for_gpu.stage]))
     if as_large:
         settings += _AS_LARGE
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in settings]
-    level = log.level
-    log.setLevel(logging.DEBUG)
-    log.addHandler(count)
-    foldmap.PREPARED.append(note)
     try:
         for owner, name, value in settings:
             setattr(owner, name, value)
-        yield count
+        yield
         COMPILER.wait()
     finally:
         for owner, name, value in before:
             setattr(owner, name, value)
-        foldmap.PREPARED.remove(note)
-        log.removeHandler(count)
-        log.setLevel(level)
 
 
 def _compile_for_cpu(
@@ -150,21 +150,21 @@ def _compile_for_cpu(
         run.prepare(state, device, {**options, "direction": "push"}, incremental)
 
 
-class _ForGpu:
-    """Compiles each foldmap that runs, for a GPU, in all forms and for all traits.
+class ForGpu:
+    """Finds kernels of foldmaps that run, for a GPU: in all forms, for all traits.
 
-    Parameters
+    Attributes
     ----------
-    cc : (int, int)
-        The compute capability.
-    part : int or None
-        See `storing`.
+    kernels : JobsByContent
+        All that were found so far.
     """
 
-    def __init__(self, cc: ComputeCapability, part: int | None = None) -> None:
-        self._cc, self._part = cc, part
-        #: Texts of kernels, and traits that only texts of other forms may show.
-        self._compiled: set[tuple[str, GraphTraits]] = set()
+    def __init__(self) -> None:
+        #: Foldmap, options and changes of each superstep that was prepared.
+        self._runs: dict[Superstep, tuple[FoldMap, dict[str, Any], Changes | None]] = {}
+        #: Kernels, and pairs of a kernel and its stage.
+        self._known: set[Any] = set()
+        self.kernels = JobsByContent()
 
     def __call__(
         self,
@@ -174,22 +174,35 @@ class _ForGpu:
         incremental: Changes | None,
         superstep: Superstep,
     ) -> None:
-        """Compile a foldmap for the types of a State, and for all graphs."""
-        shapes = list(_all_traits(graph_traits(state.graph)))
-        for traits in shapes:
+        """Find the kernels of a foldmap for the types of a State and all graphs."""
+        self._runs.setdefault(superstep, (run, options, incremental))
+        for traits in _all_traits(graph_traits(state.graph)):
             kernel = run.kernel(
                 state, "cuda", options, incremental=incremental, traits=traits
             )
-            key = kernel.source, shapes[0]
-            is_due = self._part in {None, crc32(kernel.source.encode()) % PARTS}
-            if is_due and key not in self._compiled:
-                self._compiled.add(key)
-                with dialect.storing_for(self._cc):
-                    for function, types in functions_of_gpu(kernel):
-                        function.compile(types)
+            self._add(kernel, partial(functions_of_gpu, kernel))
         if kernel.plan.facts.may_push and "direction" not in options:
             pushed = {**options, "direction": "push"}
             self(run, state, pushed, incremental, superstep)
+
+    def stage(self, then: FoldMap, superstep: Superstep) -> None:
+        """Find the loops over supersteps that run `then` when no vertex is due."""
+        run, options, incremental = self._runs[superstep]
+        state = superstep.bound.state
+        for traits in _all_traits(graph_traits(state.graph)):
+            kernel = run.kernel(
+                state, "cuda", options, incremental=incremental, traits=traits
+            )
+            pair = kernel, then.kernel(state, "cuda", {}, traits=traits)
+            self._add(pair, partial(loops_with_stage, *pair))
+
+    def _add(self, source: Any, find: Callable[[], Iterator[Compiled]]) -> None:
+        """Add the functions of a kernel, or of a pair; once."""
+        if source in self._known:
+            return
+        self._known.add(source)
+        for function, types in find():
+            self.kernels.add(function, types)
 
 
 def functions_of_gpu(kernel: Kernel) -> Iterator[Compiled]:
@@ -211,6 +224,16 @@ def functions_of_gpu(kernel: Kernel) -> Iterator[Compiled]:
         queue = loop.kernel_source.queue
         if queue is not None and queue.entry is not None:
             yield loop.queue, loop.signature(queue.entry)
+
+
+def loops_with_stage(kernel: Kernel, stage: Kernel) -> Iterator[Compiled]:
+    """Yield the loop of a kernel that runs a stage, unless the host has to run it."""
+    if kernel.plan.facts.not_queued or stage.not_staged:
+        return
+    loop = kernel.in_form(WORKLIST)
+    queue = loop.kernel_source.queue
+    if queue is not None and queue.entry is not None and not queue.marks_steps:
+        yield loop.with_stage(stage).function, loop.signature_with_stage(stage)
 
 
 def _all_traits(own: GraphTraits) -> Iterator[GraphTraits]:

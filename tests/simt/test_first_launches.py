@@ -25,6 +25,7 @@ from featgraph.runtime import warming
 from featgraph.runtime.loops import replay
 from featgraph.runtime.recording import cuda_trace
 from tests.simt.gpu import Gpu, StridedArray, emulated_gpu
+from tests.simt.test_stages import in_loops
 from tests.unit.test_warm import type_of
 
 #: Thresholds at which a GPU builds rows, and sorts with several blocks.
@@ -91,26 +92,35 @@ def call(name: str, k: int) -> None:
         getattr(algorithms, name.replace("-", "_"))(*given, **options, target="cuda")
 
 
+def stored_for(name: str) -> set[Key]:
+    """Return the keys of kernels that the command stores for an algorithm."""
+    for_gpu = warming.ForGpu()
+    for as_large in (False, True):
+        with warming.storing(for_gpu, as_large=as_large):
+            kernels._run_algorithm(name, 3)
+    found = for_gpu.kernels.functions
+    return own_keys() | {(module, own, repr(types)) for module, own, types in found}
+
+
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_programs(
     name: str, launched: set[Key], small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored, found = own_keys(), warming.functions_of_gpu
-
-    def note(kernel: Any) -> Iterator[Any]:
-        stored.update(key(*each) for each in found(kernel))
-        return iter(())
-
-    monkeypatch.setattr(warming, "functions_of_gpu", note)
-    for as_large in (False, True):
-        with warming.storing((9, 0), as_large=as_large):
-            kernels._run_algorithm(name, 3)
+    stored = stored_for(name)
     for settings in (AS_LOOPS, [*warming._AS_LARGE, *AS_LARGE_ON_GPU]):
         with emulated_gpu(), monkeypatch.context() as patch:
             for owner, threshold, value in settings:
                 patch.setattr(owner, threshold, value)
             call(name, 3)
+    check(launched, stored)
+
+
+def test_loops_with_a_stage(launched: set[Key], small: None) -> None:
+    stored = stored_for("k-core")
+    with in_loops(4096):
+        call("k-core", 3)
+    assert "supersteps_and_stages_0" in {name for _, name, _ in launched}
     check(launched, stored)
 
 

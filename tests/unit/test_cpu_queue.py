@@ -29,6 +29,7 @@ from featgraph.device import queue_cpu
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.program.signature import GENERATED, LOOPS
 from featgraph.runtime.devices.choose import CpuDevice
+from featgraph.runtime.devices.cpu_loops import list_set
 from featgraph.runtime.loops import worklist
 from tests.programs.queued import QUEUED, settle, unseen
 from tests.strategies import examples, graphs, seeds
@@ -39,13 +40,31 @@ MOST_EDGES = st.sampled_from([0, 5, 40, 1 << 20])
 
 @contextmanager
 def in_a_loop(most_edges: int, most_supersteps: int = 1 << 14) -> Iterator[None]:
-    """Let graphs of any size run in compiled loops; -1 for not at all."""
+    """Let graphs of any size run in compiled loops; -1 for not at all.
+
+    Memory whose first values loops do not read starts with other values than zero.
+    """
+
+    def empty(self: CpuDevice, shape: Any, dtype: str) -> Any:
+        return np.full(shape, 77, dtype)
+
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CpuDevice, "empty", empty)
         smallest = 1 << 60 if most_edges < 0 else 0
         patched.setattr(worklist, "SMALLEST_GRAPH", smallest)
         patched.setattr(worklist, "_most_edges", lambda *given: most_edges)
         patched.setattr(worklist, "_MOST_SUPERSTEPS", most_supersteps)
         yield
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9, 1.0])
+def test_vertices_of_a_set_are_listed(share: float, rng: np.random.Generator) -> None:
+    words = rng.integers(0, 1 << 32, 50, np.uint32)
+    words[rng.random(50) < share] = 0xFFFFFFFF
+    found = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+    listed = np.zeros(found.size, np.uint32)
+    assert list_set(words, listed) == found.size
+    np.testing.assert_array_equal(listed, found)
 
 
 @fg.gather(into="low", combine="min", sources="active")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,11 @@ from featgraph.base.dataclass import replace
 from featgraph.base.store import is_stored
 from featgraph.cli import kernels
 from featgraph.cuda import dialect
+from featgraph.fold.compiling.jobs import JobsByContent
 from featgraph.fold.plan.plan import WORKLIST
+from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits, graph_traits
+from featgraph.fold.printing.emit import emit
 from featgraph.runtime import warming
 from tests.unit.test_cli import run
 from tests.unit.test_store import ROOT, cache, finish, start
@@ -228,7 +234,8 @@ def test_first_calls_of_several_algorithms_compile_nothing(tmp_path: Path) -> No
     names, store = "bfs pagerank label_propagation", tmp_path / "store"
     command = [sys.executable, "-m", "featgraph", "warm", *names.split(), "--k", "3"]
     where = os.environ | {"FEATGRAPH_CACHE_DIR": str(store), "PYTHONPATH": str(ROOT)}
-    for found in (r": \d{2,} compiled, 0 there before", r": 0 compiled, \d{2,} there"):
+    # Processes that begin together may find loops of the package in the store.
+    for found in (r": \d{2,} compiled, \d there before", r": 0 compiled, \d{2,} there"):
         done = subprocess.run(
             [*command, "--jobs", "2"], env=where, capture_output=True, text=True,
             check=False,
@@ -330,26 +337,69 @@ def test_traits_of_any_graph_are_among_those() -> None:
     assert len(found) > 2
 
 
-@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
-def test_processes_share_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    step, texts = sys.modules[bfs.__module__].step, list[str]()
-
-    def note(kernel: Any) -> Iterator[Any]:
-        texts.append(kernel.source)
-        return iter(())
-
-    monkeypatch.setattr(warming, "functions_of_gpu", note)
+def pulled_search() -> JobsByContent:
+    """Return the kernels of a search that pulls."""
+    found, step = warming.ForGpu(), sys.modules[bfs.__module__].step
     state = state_of_search(fg.Graph.from_edges([0, 1], [1, 2]))
+    found(step, state, {"direction": "pull"}, None, None)  # type: ignore[arg-type]
+    return found.kernels
 
-    def compiled(part: int | None) -> set[str]:
-        texts.clear()
-        store = warming._ForGpu((9, 0), part)
-        store(step, state, {"direction": "pull"}, None, None)  # type: ignore[arg-type]
-        return set(texts)
 
-    parts = [compiled(part) for part in range(warming.PARTS)]
-    assert set().union(*parts) == compiled(None)
-    assert sum(map(len, parts)) == len(compiled(None)) > max(map(len, parts))
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
+def test_plans_share_texts_only_where_these_are_equal() -> None:
+    """Kernels for all traits have the text that their own plan prints."""
+    state, texts = state_of_search(fg.Graph.from_edges([0, 1], [1, 2])), set()
+    step = sys.modules[bfs.__module__].step
+    for own in (GraphTraits(), GraphTraits(undirected=True, wide_offsets=True)):
+        kernels = set()
+        for traits in warming._all_traits(own):
+            kernel = step.kernel(state, "cuda", {}, traits=traits)
+            plan = make_plan(step.program, state.signature, kernel.plan.options, traits)
+            assert kernel.source == emit(plan).text
+            kernels.add(kernel)
+        assert len(kernels) == len({kernel.source for kernel in kernels}) < 20
+        texts |= {kernel.source for kernel in kernels}
+    assert len(texts) > len(kernels)
+
+
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
+def test_jobs_share_all_kernels() -> None:
+    found = pulled_search()
+    shared = [pickle.loads(job.functions) for job in found.jobs((9, 0))]
+    assert [one for equal in shared for one in equal] == found.functions
+    assert any(len(equal) > 1 for equal in shared)
+    assert len(set(found.functions)) == len(found.functions)
+
+
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
+def test_functions_with_equal_content_have_equal_code() -> None:
+    """The PTX of functions that one job stores differs in names only."""
+    jobs = [pickle.loads(job.functions) for job in pulled_search().jobs((9, 0))]
+    shared = [equal for equal in jobs if len(equal) > 1][:2]
+    for equal in (*shared, [job[0] for job in jobs[:2]]):
+        codes = set()
+        for module, name, types in equal[:2]:
+            function = getattr(sys.modules[module], name)
+            ptx = dialect.compile_ptx(function, types, (9, 0))
+            lines = re.sub(r"\w*_[0-9a-f]{32}\w*|smem_\d+", "", ptx).splitlines()
+            codes.add(tuple(sorted(lines)))  # globals have no fixed order
+        assert (len(codes) == 1) == (equal in shared)
+
+
+@pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
+def test_code_of_one_function_is_stored_for_equal_ones(cache: Path) -> None:
+    """Each function loads what a job in another process has stored for its types."""
+    jobs = pulled_search().jobs((9, 0))
+    job = next(j for j in jobs if len(pickle.loads(j.functions)) > 1)
+    count = len(pickle.loads(job.functions))
+    settings = fg.config.cache_dir, fg.config.cache_path
+    with ProcessPoolExecutor(
+        1, get_context("spawn"), initializer=kernels._begin, initargs=settings
+    ) as pool:
+        for number in (0, 1):
+            made, found = pool.submit(kernels._compile, job).result()
+            assert (made.compiled, made.loaded)[number] == count
+            assert not found
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")
@@ -363,25 +413,18 @@ def test_loops_of_graphs_with_equal_kernels_are_stored(
         warming, "_all_traits",
         lambda own: [replace(one, undirected=own.undirected)],
     )  # fmt: skip
-    stored, found, kernels = set(), warming.functions_of_gpu, []
-
-    def note(kernel: Any) -> Iterator[Any]:
-        stored.update(function.py_func.__module__ for function, _ in found(kernel))
-        return iter(())
-
-    monkeypatch.setattr(warming, "functions_of_gpu", note)
-    store = warming._ForGpu((9, 0))
+    found, kernels = warming.ForGpu(), []
     for directed in (False, True):
         graph = fg.Graph.from_edges([0, 1], [1, 2], directed=directed)
         state, options = state_of_search(graph), {"direction": "auto"}
-        store(step, state, options, None, None)  # type: ignore[arg-type]
+        found(step, state, options, None, None)  # type: ignore[arg-type]
         [traits] = warming._all_traits(graph_traits(graph))
         kernels.append(step.kernel(state, "cuda", options, traits=traits))
     first, second = kernels
     assert first.source == second.source
     loops = {k.in_form(WORKLIST).queue.py_func.__module__ for k in kernels}
     assert len(loops) == 2
-    assert loops <= stored
+    assert loops <= {module for module, _, _ in found.kernels.functions}
 
 
 @pytest.mark.skipif(not dialect.is_installed(), reason="needs numba-cuda, the compiler")

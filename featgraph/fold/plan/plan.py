@@ -417,6 +417,16 @@ class FoldPlan:
     frontier_form: str = "plain"
 
     @property
+    def printed(self) -> tuple[Any, ...]:
+        """Everything on which its text depends besides program, types and options.
+
+        Traits such as the typical degree are in the mappings of the phases.
+        """
+        traits = self.traits
+        of_rows = traits.layout, traits.undirected, traits.wide_offsets
+        return self.phases, self.expands, of_rows, traits.renumbered
+
+    @property
     def is_incremental(self) -> bool:
         """Whether aggregates that can be patched stay in memory between supersteps."""
         return self.options.incremental is not None

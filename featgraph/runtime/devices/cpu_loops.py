@@ -22,6 +22,11 @@ def list_set(words, vertices):  # type: ignore[no-untyped-def]
     count = 0
     for word in range(words.size):
         pending = words[word]
+        if pending == uint32(0xFFFFFFFF):  # of a set of all vertices; SIMD
+            for bit in range(32):
+                vertices[count + bit] = word * 32 + bit
+            count += 32
+            continue
         while pending != 0:
             vertices[count] = word * 32 + cpu.trailing_zeros(pending)
             pending = uint32(pending & (pending - uint32(1)))

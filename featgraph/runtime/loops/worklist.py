@@ -14,7 +14,8 @@ is a foldmap that the loop runs itself when nothing is due.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -154,6 +155,9 @@ def _queue_of(run_state: RunState) -> Any:
 
 
 Words = Any
+#: Functions to call when a run begins whose loop may run a stage, with the foldmap of
+#: the stage and the superstep of the loop; `runtime.warming` sets one.
+STAGED: list[Callable[[FoldMap, Superstep], None]] = []
 #: Active vertices with up to this many out-edges always stay in the loop; with more,
 #: supersteps may be left to kernels on all threads.
 MOST_EDGES = 60_000
@@ -220,16 +224,17 @@ class CpuQueue:
         if self._arrays and self._buffers is buffers:
             return self._arrays
         self._buffers, count = buffers, self._count
-        lists = buffers.temporary("queue lists", "uint32", (3, count))
+        memory = partial(buffers.temporary, is_whole=True)
+        lists = memory("queue lists", "uint32", (3, count))
         far = 0 if self.waiting is None else 2 * count
         known = {
             "sources": lists[0], "passed": lists[1], "due": lists[2],
             "marks": buffers.temporary("queue marks", "int32", (count,)),
             "waits": buffers.temporary("queue waits", "uint8", (far // 2,)),
-            "far": buffers.temporary("queue far", "uint32", (far,)),
+            "far": memory("queue far", "uint32", (far,)),
         }  # fmt: skip
         for name, dtype, shape in self.queue.memory:
-            known[name] = buffers.temporary(f"queue {name}", dtype, (count, *shape))
+            known[name] = memory(f"queue {name}", dtype, (count, *shape))
         for name in self.queue.graph:
             known[name] = buffers.graph[name]
         self._arrays = known
@@ -383,6 +388,8 @@ class LoopStage:
 
     def __init__(self, foldmap: FoldMap, step: Superstep) -> None:
         self._foldmap, self._step = foldmap, step
+        for note in STAGED:
+            note(foldmap, step)
 
     def bring(self, loop: Kernel, known: dict[str, Any]) -> StagedKernel | None:
         """Add the arguments of the stage to `known`, those of the loop, by name.
@@ -409,7 +416,8 @@ class LoopStage:
         known |= {"s": bound.data(Frontier(in_place=True), None), "everyone": words}
         if step.device.name == "cpu":
             loops = import_whole("featgraph.runtime.devices.cpu_loops")
-            left = buffers.temporary("queue left", "uint32", known["due"].shape)
+            shape = known["due"].shape
+            left = buffers.temporary("queue left", "uint32", shape, is_whole=True)
             known["left"] = left[: loops.list_set(words, left)]
             known["chunks"] = bound.graph["vertex_chunks"]
         for own in (own for own in stage.phases if own.phase.kind.reduces):

@@ -435,8 +435,9 @@ class Buffers:
     ) -> Any:
         """Return working memory of a foldmap, cached between supersteps.
 
-        It is zero at the first use by a State. With `is_whole`, kernels write all of it
-        before they read, and memory of an earlier State is not set to zero.
+        It is zero at the first use by a State. With `is_whole`, kernels write what they
+        read: memory of an earlier State, and of the CPU, is not set to zero. Zeros for
+        the lists of a search of web-NotreDame took 0.6 of 6 ms.
         """
         key = (name, dtype, shape)
         found = self.temporaries.get(key)
@@ -478,7 +479,10 @@ class Buffers:
             if not is_whole:
                 self.device.fill(found, 0)  # new memory is zero, too
             return found
-        made = self.device.working_memory(shape, dtype)
+        # Lanes of a GPU load entries that they drop: these start as zeros, too.
+        device = self.device
+        has_zeros = not is_whole or device.name != "cpu"
+        made = (device.working_memory if has_zeros else device.empty)(shape, dtype)
         if kit is not None:
             kit.note(key, made)
         return made

@@ -357,7 +357,8 @@ class FoldMap:
         parsed = replace(parsed, incremental=incremental)
         key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
-            self._kernels[key] = fold(self.program, signature, *key[1:])
+            made = fold(self.program, signature, *key[1:], self._kernels)
+            self._kernels[key] = made
         known[short_key] = self._kernels[key]
         return known[short_key]
 
