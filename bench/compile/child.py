@@ -17,6 +17,7 @@ from typing import Any
 
 #: Function of `algorithms` -> its arguments behind the graph.
 CALLS: dict[str, tuple[Any, ...]] = {
+    "als": (),
     "betweenness_centrality": (),
     "bfs": (0,),
     "clustering": (),
@@ -124,9 +125,14 @@ def _call_twice(
         directed=name == "strongly_connected_components",
         duplicates="first",
     )
-    given = CALLS[name]
+    given, more, subject = CALLS[name], {"target": arguments.target}, graph
+    # Eight factors or classes, for which `featgraph warm` stores kernels by default.
+    if name == "als":
+        from scipy import sparse
+
+        more["factors"], ratings = 8, np.ones(len(ends[0]), np.float32)
+        subject = sparse.coo_array((ratings, ends), shape=(count, count))
     if name == "label_propagation":
-        # Eight classes, for which `featgraph warm` stores kernels by default.
         each = np.arange(count)
         given = (np.where(each % 8, -1, each // 8 % 8),)
     parts = None if arguments.lazy else Parts(arguments.target)
@@ -135,7 +141,7 @@ def _call_twice(
         if stage == "behind_s":
             join_compilers()
         else:
-            getattr(algorithms, name)(graph, *given, target=arguments.target)
+            getattr(algorithms, name)(subject, *given, **more)
         lap(stage)
     return parts.told() if parts else {"parts_s": {}, "kernels_s": {}}
 
