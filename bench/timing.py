@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 __all__ = [
@@ -72,12 +72,25 @@ class Contender:
         Outside it, before each trial: resets the state.
     threads : int or None
         Numba's threads during the call.
+    fields : dict
+        Further fields of its line.
+    trials : list of float
+        ms, by `interleave`.
+    answer : object
+        The last result of the call.
     """
 
     name: str
     call: Callable[[], Any]
     before: Callable[[], Any] = _nothing
     threads: int | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    trials: list[float] = field(default_factory=list)
+    answer: Any = None
+
+    def run(self) -> None:
+        """Call, and keep the answer."""
+        self.answer = self.call()
 
 
 def with_answers(result: Any) -> Any:
@@ -113,26 +126,20 @@ def time_call(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - begun) * 1e3
 
 
-def interleave(
-    contenders: list[Contender], repeat: int, warm_up: int = 2
-) -> dict[tuple[str, int | None], list[float]]:
-    """Return ms of each trial, by name and threads; one trial of each in turn."""
+def interleave(contenders: list[Contender], repeat: int, warm_up: int = 2) -> None:
+    """Add the trials and the last answer to each contender; one trial each in turn."""
     import numba
 
-    trials: dict[tuple[str, int | None], list[float]] = {
-        (c.name, c.threads): [] for c in contenders
-    }
     most = numba.get_num_threads()
     for number in range(warm_up + repeat):
         for contender in contenders:
             contender.before()
             numba.set_num_threads(contender.threads or most)
-            taken = time_call(contender.call)
+            taken = time_call(contender.run)
             join_compilers()
             numba.set_num_threads(most)
             if number >= warm_up:
-                trials[contender.name, contender.threads].append(taken)
-    return trials
+                contender.trials.append(taken)
 
 
 def time_calls(

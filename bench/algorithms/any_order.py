@@ -165,27 +165,21 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         for name in PROGRAMS:
             problem = _Problem(name, named.graph, arguments.target)
             ways = _ways(problem.key, problem.deltas)
-            ends, counts, edges = {}, {}, {}
+            contenders, ends = [], {}
             for way, options in ways.items():
                 problem.reset()
                 with _counting(problem.state.graph, problem.target) as counted:
-                    counts[way] = problem.iterate(**options).supersteps
-                edges[way] = counted[0] / named.graph.edge_count
+                    fields = {"supersteps": problem.iterate(**options).supersteps}
+                evaluated = counted[0] / named.graph.edge_count
+                fields["edges_evaluated"] = round(evaluated, 2)
                 ends[way] = problem.state[problem.key].copy()
-            contenders = [
-                Contender(way, partial(problem.iterate, **options), problem.reset)
-                for way, options in ways.items()
-            ]
-            trials = interleave(contenders, arguments.repeat, warm_up=1)
-            for (way, _), times in trials.items():
-                same = bool(np.array_equal(ends[way], ends["synchronous"]))
+                call = partial(problem.iterate, **options)
+                contenders.append(Contender(way, call, problem.reset, fields=fields))
+            interleave(contenders, arguments.repeat, warm_up=1)
+            for one in contenders:
+                same = bool(np.array_equal(ends[one.name], ends["synchronous"]))
                 recorder.add(
-                    way,
-                    times,
-                    program=name,
-                    target=arguments.target,
-                    graph=named.describe(),
-                    supersteps=counts[way],
-                    edges_evaluated=round(edges[way], 2),
+                    one.name, one.trials, **one.fields, program=name,
+                    target=arguments.target, graph=named.describe(),
                     checks={"ok": same},
-                )
+                )  # fmt: skip

@@ -107,14 +107,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             for count in threads:
                 contenders.append(Contender("featgraph", fused, problem.reset, count))
                 contenders.append(Contender("by hand (Numba)", by_hand, threads=count))
-            trials = interleave(contenders, arguments.repeat)
-            for (contender, count), taken in trials.items():
+            interleave(contenders, arguments.repeat)
+            for one in contenders:
                 recorder.add(
-                    contender,
-                    taken,
-                    k=k,
-                    threads=count,
-                    bytes=problem.compulsory_bytes(),
-                    checks=checks[contender],
+                    one.name, one.trials, k=k, threads=one.threads,
+                    bytes=problem.compulsory_bytes(), checks=checks[one.name],
                     graph=named.describe(),
-                )
+                )  # fmt: skip
