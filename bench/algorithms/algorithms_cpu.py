@@ -43,15 +43,11 @@ DEFAULTS = {
     "points": 1 << 16,
     "programs": ["LP", "PageRank", "BP", "MMR", "MML"],
 }
+CHOICES = {"programs": DEFAULTS["programs"]}
 CLASSES, DIMENSIONS, NEIGHBORS, LABELLED = 8, 6, 15, 0.05
 #: scikit-learn's: of all changes of a sweep, added up.
 TOLERANCE = 1e-3
 SPREADING_ALPHA = 0.2
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--points", type=int, help="of the kNN graph of LP")
-    parser.add_argument("--programs", nargs="+", choices=DEFAULTS["programs"])
 
 
 def _timed(

@@ -18,13 +18,12 @@ from bench.graphs import data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms.als import als
 
-DEFAULTS = {"graph": ["ml-1m"], "k": [32, 64, 128], "repeat": 10, "data": data_folder()}
+DEFAULTS = {
+    "graph": ["ml-1m"], "k": [32, 64, 128], "repeat": 10, "data": data_folder(),
+    "threads": os.cpu_count() or 1,
+}  # fmt: skip
 
 REGULARIZATION = 0.01
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

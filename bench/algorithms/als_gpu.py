@@ -47,20 +47,17 @@ MOST_WITH_HISTORY = 5_000_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--solver", choices=SOLVERS, action="append")
-    parser.add_argument("--schedule", default="auto", help="of the half supersteps")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float64"))
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time both solvers on every matrix and K."""
     recorder.use("cuda")
     for name in arguments.graph:
-        ratings = ratings_of(arguments.data, name).astype(arguments.dtype)
+        ratings = ratings_of(arguments.data, name).astype(np.float32)
         graph = {"name": name, "edges": int(ratings.nnz), "shape": list(ratings.shape)}
         options = {
             "regularization": REGULARIZATION, "implicit": True, "target": "cuda",
-            "weighted_regularization": False, "dtype": arguments.dtype,
-            "schedule": arguments.schedule,
+            "weighted_regularization": False, "dtype": "float32", "schedule": "auto",
         }  # fmt: skip
         for k in arguments.k:
             for solver in arguments.solver or SOLVERS:

@@ -36,13 +36,6 @@ DEFAULTS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--functions", nargs="+", help="names; default all")
-    parser.add_argument(
-        "--limit", type=float, help="seconds a trial; larger graphs are left out"
-    )
-
-
 @dataclass
 class Graphs:
     """One graph as NetworkX graphs, directed and undirected.

@@ -24,10 +24,6 @@ from featgraph.runtime.devices.choose import choose_device
 DEFAULTS = {"graph": ["rmat-1m"], "k": [8], "repeat": 15, "threads": "1,2"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", help="Numba's thread counts, by commas")
-
-
 class Featgraph:
     """The folded superstep on the CPU target."""
 

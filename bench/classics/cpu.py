@@ -37,8 +37,8 @@ from featgraph.algorithms.triangle_count import verify_triangle_count
 DEFAULTS = {
     "graph": ["kron-15", "grid708"],
     "repeat": 5,
-    "programs": None,
-    "without": None,
+    "programs": [],
+    "without": [],
 }
 #: Sources of betweenness centrality.
 SOURCES = 4
@@ -49,11 +49,6 @@ FROM_ALL = 10_000
 NEAR = 1e-10
 #: The L1 norm of the last change of PageRank beside products in float32.
 LAST_CHANGE = 1e-6
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", help="names of the first column")
-    parser.add_argument("--without", nargs="+", help="libraries that are not called")
 
 
 class Inputs:
@@ -436,7 +431,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         inputs = Inputs(make_graph(name))
         listed = directed_programs if inputs.graph.directed else programs
         for program in listed(inputs):
-            for library in (*missing, *(arguments.without or ())):
+            for library in (*missing, *arguments.without):
                 program.peers.pop(library, None)
             if not arguments.programs or program.name in arguments.programs:
                 given = program, inputs, arguments, recorder

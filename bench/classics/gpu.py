@@ -38,6 +38,7 @@ DEFAULTS = {
     "cell": 10.0,
     "target": "cuda",
 }  # fmt: skip
+CHOICES = {"programs": DEFAULTS["programs"]}
 #: Calls before the trials: kernels compiled behind runs arrive in several of them.
 _WARM_UP = 4
 ITERATIONS = 20
@@ -50,10 +51,6 @@ CUGRAPH = {
     "mild22": {"bfs": 3.82, "pagerank": 23.3, "connected_components": 41.9,
                "triangle_count": 138, "betweenness_centrality": 174},
 }  # fmt: skip
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", choices=DEFAULTS["programs"])
 
 
 class Problem(Inputs):

@@ -26,10 +26,6 @@ DEFAULTS = {"repeat": 7, "lines": 1_570_000}
 VERTICES = 300_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lines", type=int, help="number of lines of the text")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Read a drawn text in all ways."""
     edges = np.random.default_rng(1).integers(0, VERTICES, (arguments.lines, 2))

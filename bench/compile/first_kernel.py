@@ -31,7 +31,10 @@ from typing import Any
 from bench.compile.child import CALLS
 from bench.record import ROOT, Recorder
 
-DEFAULTS = {"k": [8], "repeat": 5, "target": "cpu"}
+DEFAULTS = {
+    "k": [8], "repeat": 5, "target": "cpu", "algorithms": "", "scale": None,
+    "size": None, "lazy": False, "wait": False,
+}  # fmt: skip
 STAGES = (
     "import_featgraph_s",
     "import_compiler_s",
@@ -43,14 +46,6 @@ STAGES = (
 
 
 CALL_STAGES = ("import_featgraph_s", "import_compiler_s", "setup_s", "behind_s")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--algorithms", help="functions to call, by commas, or all")
-    parser.add_argument("--scale", type=int, help="of an R-MAT graph to call them on")
-    parser.add_argument("--size", help="V,E of a uniform graph to call them on")
-    parser.add_argument("--lazy", action="store_true", help="calls import Numba")
-    parser.add_argument("--wait", action="store_true", help="compile nothing behind")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

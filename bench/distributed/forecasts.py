@@ -41,7 +41,8 @@ DEFAULTS: dict[str, Any] = {
               "rmat-21-16"],
     "k": [1, 32],
     "repeat": 1,
-    "ranks": rank_counts("2..1024"),
+    "ranks": "2..1024",
+    "markdown": "",
 }  # fmt: skip
 LINKS = ("nvlink", "400g", "100g")
 #: Scale of an R-MAT graph that is made in memory, and edges that searches go through.
@@ -51,31 +52,24 @@ SORTED = 21
 _CHUNK = 1 << 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add on how many ranks, and where the page is written."""
-    parser.add_argument("--ranks", type=rank_counts, help="2,4,8 or 2..1024")
-    parser.add_argument("--markdown", type=Path, help="a page with the tables")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Count and foretell every graph."""
-    page = [HEAD.format(command=recorder.command)]
+    page, counts = [HEAD.format(command=recorder.command)], rank_counts(arguments.ranks)
     for name in arguments.graph:
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            graph = graph_of(name, Path(folder), arguments.ranks)
+            graph = graph_of(name, Path(folder), counts)
             counted_s = time.perf_counter() - begun
             lines = [
                 line
-                for ranks in arguments.ranks
+                for ranks in counts
                 for line in _lines(recorder, name, graph, ranks, arguments.k)
             ]
         page.append(_section(name, graph, lines, arguments.k))
         took = time.perf_counter() - begun
         print(f"    {name}: {took:.0f} s, of which {counted_s:.0f} made it", flush=True)
         if arguments.markdown:
-            text = "\n".join(page)
-            arguments.markdown.write_text(text, encoding="utf-8")
+            Path(arguments.markdown).write_text("\n".join(page), encoding="utf-8")
 
 
 class Drawn:

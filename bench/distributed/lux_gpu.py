@@ -44,6 +44,7 @@ from bench.record import Recorder, child_environment
 from bench.timing import join_compilers, wait_for_gpu
 from featgraph import algorithms as al
 
+PROGRAMS = ("PR", "BFS", "LP", "CC", "BC", "SSSP", "ALS", "GD")
 DEFAULTS = {
     "graph": ["rmat-24-16"],
     "k": [8, 32],
@@ -52,6 +53,8 @@ DEFAULTS = {
     "target": "cuda",
     "budget": 200.0,
     "ratings": 20_000_000,
+    "weak": False,
+    "programs": ",".join(PROGRAMS),
 }
 #: Supersteps of programs that would go on.
 SUPERSTEPS, LP_SUPERSTEPS, ITERATIONS = 20, 10, 3
@@ -68,17 +71,8 @@ KINDS = {
     "plain": {"PR", "BFS", "LP", "CC", "BC"}, "weighted": {"SSSP"},
     "ratings": {"ALS", "GD"},
 }  # fmt: skip
-PROGRAMS = ("PR", "BFS", "LP", "CC", "BC", "SSSP", "ALS", "GD")
 #: Programs that run beside each other on one rank, a GPU each: compiling is longest.
 HALVES = ({"PR", "LP", "BFS", "CC"}, {"SSSP", "BC", "ALS", "GD"})
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ranks, programs and links."""
-    parser.add_argument("--gpus", type=int, help="ranks, beside one")
-    parser.add_argument("--programs", help="some of them, by commas")
-    parser.add_argument("--ratings", type=int, help="how many are factorised")
-    parser.add_argument("--weak", action="store_true", help="edges grow with ranks")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -102,7 +96,7 @@ def cells(
     given = {name: getattr(arguments, name) for name in ("k", "repeat", "target")}
     given |= {"ratings": arguments.ratings, "until": until}
     given["graphs"] = [(g, _grown(g, ranks, arguments.weak)) for g in arguments.graph]
-    wanted, streams = (arguments.programs or ",".join(PROGRAMS)).split(","), []
+    wanted, streams = arguments.programs.split(","), []
     halves = HALVES if ranks < arguments.gpus else (set(PROGRAMS),)
     for gpu, half in enumerate(halves):
         own = given | {"programs": [name for name in wanted if name in half]}

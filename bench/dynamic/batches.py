@@ -50,18 +50,7 @@ DEFAULTS = {
     "sizes": [1_000, 100_000, 1_000_000], "kinds": ["random", "like", "hub"],
     "only": USUAL, "seconds": 20.0, "rounds": 0, "mixed": False, "per_doubling": 4,
 }  # fmt: skip
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", nargs="+", type=int, help="updates of a batch")
-    parser.add_argument("--kinds", nargs="+", choices=DEFAULTS["kinds"])
-    parser.add_argument("--only", nargs="+", choices=CONTENDERS)
-    parser.add_argument("--seconds", type=float, help="most that a cell repeats for")
-    parser.add_argument("--rounds", type=int, help="of the whole protocol")
-    parser.add_argument(
-        "--mixed", action="store_true", help="insert and delete at once"
-    )
-    parser.add_argument("--per-doubling", type=int, help="sizes of runs")
+CHOICES = {"kinds": DEFAULTS["kinds"], "only": CONTENDERS}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

@@ -46,15 +46,10 @@ FOLLOWED: dict[str, tuple[str, dict[str, Any], str, bool]] = {
 NEAR = ("bricks", "delaunay", "grid", "rgg", "road")
 DEFAULTS = {
     "graph": ["rmat-17-2", "grid362"], "k": [1], "repeat": 1, "target": "cpu",
-    "sizes": [1, 100, 1000, 1e-2], "only": list(FOLLOWED),
+    "sizes": [1.0, 100.0, 1000.0, 1e-2], "only": list(FOLLOWED),
     "kinds": ["insert", "delete", "both"],
 }  # fmt: skip
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", nargs="+", type=float, help="updates of a batch")
-    parser.add_argument("--kinds", nargs="+", choices=DEFAULTS["kinds"])
-    parser.add_argument("--only", nargs="+", choices=FOLLOWED)
+CHOICES = {"kinds": DEFAULTS["kinds"], "only": FOLLOWED}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

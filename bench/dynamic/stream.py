@@ -41,12 +41,6 @@ ALGORITHMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--days", nargs=2, type=int, help="length and step of a window")
-    parser.add_argument("--skip", type=int, help="days before the first window")
-    parser.add_argument("--directed", action="store_true", help="without triangles")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time a step of both, and each part of it; ``--repeat`` steps."""
     events, name = read_events()

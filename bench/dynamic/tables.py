@@ -47,7 +47,7 @@ Array = Any
 
 DEFAULTS = {
     "graph": ["kron-13"], "k": [1], "repeat": 5, "target": "cpu", "rounds": 100,
-    "sizes": [1_000, 10_000, 100_000], "only": None, "seconds": 20.0,
+    "sizes": [1_000, 10_000, 100_000], "only": [], "seconds": 20.0,
     "tables": ["vertices", "memory", "balance", "algorithms"],
 }  # fmt: skip
 #: Updates of the aged graph by its edges, and the batches that they come in.
@@ -107,14 +107,6 @@ CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "betweenness_centrality": lambda g: ((), {"sources": np.arange(8)}),
     "k_truss": lambda g: ((), {}),
 }  # fmt: skip
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tables", nargs="+", choices=TABLES)
-    parser.add_argument("--sizes", nargs="+", type=int, help="vertices, or updates")
-    parser.add_argument("--rounds", type=int, help="of the table of memory")
-    parser.add_argument("--only", nargs="+", choices=CALLS, help="algorithms")
-    parser.add_argument("--seconds", type=float, help="most that a cell repeats for")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -357,3 +349,4 @@ TABLES: dict[str, Callable[[argparse.Namespace, Recorder, str], None]] = {
     "doublings": doublings, "vertices": vertices, "memory": memory,
     "balance": balance, "algorithms": compare,
 }  # fmt: skip
+CHOICES = {"tables": TABLES, "only": CALLS}

@@ -37,12 +37,6 @@ BY_HAND = "hand-written NFA"
 CHOSEN = "chosen"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
-    parser.add_argument("--blocks", nargs="*", type=int, help="0 for no bound")
-    parser.add_argument("--hub-blocks", nargs="*", type=int, help="of hubs, with FA")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure graph by graph, program by program."""
     cells = Cells(arguments, recorder)

@@ -45,14 +45,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--supersteps", type=int, help="at most")
-    parser.add_argument("--probe-graph", help="graph for counting; none to leave out")
-    parser.add_argument(
-        "--probe-limit", type=float, help="s that the counting may take"
-    )
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Count transactions, then measure times, one k after the other."""
     warnings.simplefilter("ignore", fg.ConvergenceWarning)

@@ -24,6 +24,7 @@ DEFAULTS = {
     "cell": 6.0,
     "target": "cuda",
 }
+CHOICES = {"programs": DEFAULTS["programs"]}
 OPTIONS: dict[str, dict[str, Any]] = {
     "folded": {"folding": True, "change_driven": False},
     "unfolded": {"folding": False, "change_driven": False},
@@ -32,10 +33,6 @@ BY_HAND = "hand-written"
 CONTENDERS = [*OPTIONS, BY_HAND]
 #: Messages above so many values take longer to make on the host than to measure.
 MOST_VALUES = 1_500_000_000
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", choices=["LP", "BP"])
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

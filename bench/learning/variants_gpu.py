@@ -36,7 +36,7 @@ DEFAULTS = {
     "budget": 480.0,
     "cell": 8.0,
     "target": "cuda",
-    "contenders": None,
+    "contenders": [],
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "FA/CD": {"feature_parallel": True, "change_driven": True},
@@ -46,17 +46,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "auto": {},
 }
 BY_HAND = "hand-written NFA/NCD"
+CHOICES = {"contenders": [BY_HAND, *VARIANTS]}
 #: A converged answer is right if a superstep of the hand-written kernels would move no
 #: vertex by so many epsilons, or if it is as close as that to their fixpoint.
 #: The distance of two answers is no measure alone: changes below one epsilon are
 #: dropped, and where a recurrence mixes slowly they add up.
 SLACK = 2.0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
-    parser.add_argument("--supersteps", type=int, help="at most")
-    parser.add_argument("--contenders", nargs="+", choices=[BY_HAND, *VARIANTS])
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

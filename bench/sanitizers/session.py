@@ -57,13 +57,6 @@ _OWN = {
 _COMPILED, _BATCH_SHARE = 6, 2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tools", help="names, by commas")
-    parser.add_argument("--processes", type=int)
-    parser.add_argument("--only", help="a part of program and variant")
-    parser.add_argument("--logs", help="folder that logs with errors are copied to")
-
-
 @dataclass
 class Done:
     """A process that ended: its log and its output."""

@@ -26,16 +26,9 @@ from featgraph.graph import generators
 from featgraph.graph.building.drawn import Drawing
 from featgraph.runtime.devices.choose import choose_device
 
-__all__ = ["DEFAULTS", "add_arguments", "run"]
+__all__ = ["DEFAULTS", "run"]
 
-DEFAULTS = {"graph": ["kron21"], "repeat": 11}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take how large drawn graphs are."""
-    parser.add_argument(
-        "--scale", type=int, nargs="*", default=[24], help="2**scale drawn vertices"
-    )
+DEFAULTS = {"graph": ["kron21"], "repeat": 11, "scale": [24]}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

@@ -46,12 +46,6 @@ SHARES = (0.6, 0.8, 1.0)
 SECOND = 9
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers", type=int, help="processes that compile kernels ahead; 0 for none"
-    )
-
-
 def mapping(k: int, piece: int, edges: int, copies: int = 0, **more: int) -> Any:
     """Return the fields of a mapping: lanes for K, `edges` of them within a warp."""
     lanes = min(WARP, power_of_two(-(-k // (copies or piece))))

@@ -25,17 +25,14 @@ from featgraph.program.active import word_count
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.frontier import Frontier
 
-DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51}
+DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51, "target": "auto"}
+CHOICES = {"target": ["auto", "cpu", "cuda"]}
 #: Supersteps of a short run and of a long one: their difference is free of the
 #: costs of a call of `fg.iterate`.
 SHORT, LONG = 10, 110
 BATCH = 50
 
 Call = Callable[[], Any]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

@@ -26,7 +26,9 @@ from bench.record import Recorder
 from bench.timing import Budget, time_batches, time_events
 from featgraph.runtime.devices.choose import choose_device
 
-DEFAULTS = {"graph": ["kron21"], "k": [4, 8, 32], "repeat": 11, "budget": 330.0}
+DEFAULTS = {
+    "graph": ["kron21"], "k": [4, 8, 32], "repeat": 11, "budget": 330.0, "only": "",
+}  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "FA pull folded": {"direction": "pull"},
     "FA pull unfolded": {"direction": "pull", "folding": False},
@@ -44,11 +46,6 @@ SUPERSTEPS = 20
 BATCH_MS = 300.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", default="", help="contenders whose name holds this")
-    parser.add_argument("--skip", default=[], nargs="+", help="contenders by name")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Check and time every contender; record errors, and go on."""
     budget = Budget(arguments.budget)
@@ -64,7 +61,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             timers: dict[str, Callable[..., None]] = dict.fromkeys(PEERS, _time_peer)
             timers |= dict.fromkeys(VARIANTS, _time_featgraph)
             for contender, timer in timers.items():
-                if arguments.only not in contender or contender in arguments.skip:
+                if arguments.only not in contender:
                     continue
                 if not budget.allows(f"{name}, k={k}, {contender}"):
                     continue
@@ -73,7 +70,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 recorder.attempt(contender, timer, *given, **about)
                 if recorder.lines[-1].get("is_cuda_error"):
                     # A context that faulted gives no figures.
-                    print("a CUDA error ends this run; rerun with --skip")
+                    print("a CUDA error ends this run")
                     return
                 _free_memory()
                 budget.print(f"done with {contender}")

@@ -42,10 +42,6 @@ FEW, MANY = 5, 25
 Sweeps = Callable[[int], Any]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", nargs="+", help="names of contenders")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each graph."""
     for name, k in product(arguments.graph, arguments.k):

@@ -47,6 +47,7 @@ DEFAULTS = {
         "matching_nodes", "subgraph_matching", "diagonal", "block_diagonal",
     ],
 }  # fmt: skip
+CHOICES = {"schedules": ["serial", BY_HAND, *DEFAULTS["schedules"]]}
 
 
 @fg.edge(exclusive=True)
@@ -60,11 +61,6 @@ def learn(f, u, v, e, d):
 
 
 step = fg.foldmap(learn)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    names = ["serial", BY_HAND, *DEFAULTS["schedules"]]
-    parser.add_argument("--schedules", nargs="+", choices=names, metavar="NAME")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
