@@ -2,10 +2,10 @@
 
 A bench is a module with ``run(arguments, recorder)`` and ``DEFAULTS``. Its entries are
 options, which have the types of their defaults; those of lists take several values.
-``CHOICES`` has the values that are allowed, and ``add_arguments(parser)`` adds other options. Only
-the chosen bench is imported, so that PyTorch and CuPy are needed by GPU benches alone.
-Runs wait until their kernels are compiled, so that the second of two is warm; benches
-with ``COMPILES_BEHIND`` wait themselves.
+``CHOICES`` has the values that are allowed, and ``add_arguments(parser)`` adds other
+options. Only the chosen bench is imported, so that PyTorch and CuPy are needed by GPU
+benches alone. Runs wait until their kernels are compiled, so that the second of two is
+warm; benches with ``COMPILES_BEHIND`` wait themselves.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ HELP = {
     "cell": "most s of a cell",
     "data": "folder of the data sets",
     "days": "length and step of a window",
-    "directed": "directed edges, and no triangles",
     "functions": "names; default all",
     "gpus": "ranks, beside one",
     "hub_blocks": "bounds on blocks of hubs, with FA",

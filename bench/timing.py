@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+import numpy as np
+
 __all__ = [
     "Budget",
     "Contender",
     "interleave",
     "join_compilers",
     "time_batches",
+    "time_both",
     "time_call",
     "time_calls",
     "time_events",
@@ -124,6 +127,14 @@ def time_call(call: Callable[[], Any]) -> float:
     begun = time.perf_counter()
     call()
     return (time.perf_counter() - begun) * 1e3
+
+
+def time_both(call: Callable[[], Any], target: str = "cpu") -> Any:
+    """Return ms of a call until the target is idle, by the clock and of processors."""
+    begun = np.array([time.perf_counter(), time.process_time()])
+    call()
+    wait_for_gpu(target)
+    return ([time.perf_counter(), time.process_time()] - begun) * 1e3
 
 
 def interleave(contenders: list[Contender], repeat: int, warm_up: int = 2) -> None:

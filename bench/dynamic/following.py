@@ -16,7 +16,6 @@ On a GPU: ``--target cuda --graph kron21,delaunay20 --sizes 1 1000 1e-5``.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any
@@ -24,11 +23,11 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.dynamic.batches import draw_batch, edges_once, timed
-from bench.dynamic.contenders import Edges
+from bench.dynamic.batches import add, draw_batch, edges_once
+from bench.dynamic.contenders import Edges, joined
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
-from bench.timing import with_answers
+from bench.timing import Contender, time_both, with_answers
 from featgraph import algorithms
 
 #: Name of a call -> the algorithm, its arguments, the answer that is compared, and
@@ -72,14 +71,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             for what in arguments.only:
                 if is_directed and what == "triangle_count":
                     continue
-                both = partial(time_both, graph, batch, what, arguments)
-                taken = recorder.attempt(what, both, **common)
-                for operation, trials in (taken or ({}, {}, {}))[0].items():
-                    recorder.add(
-                        what, trials[0].tolist(), operation=operation, checks=taken[1],
-                        processor_ms=float(np.median(trials[1])),
-                        **taken[2][operation], **common,
-                    )  # fmt: skip
+                given = graph, batch, what, arguments
+                taken = recorder.attempt(what, compare, *given, **common) or {}
+                for operation, (trials, fields) in taken.items():
+                    add(recorder, what, trials, operation=operation, **fields, **common)
 
 
 def mixed_batch(
@@ -89,49 +84,36 @@ def mixed_batch(
     coming = {"insert": updates, "delete": 0, "both": -(-4 * updates // 5)}[kind]
     rng = np.random.default_rng([SEED, updates])
     going = rng.choice(len(base), updates - coming, replace=False)
-    parts = [Edges(*(array[going] for array in vars(base).values()))]
+    parts = [base[going]]
     if coming:
         drawn = "near" if is_near else "like"
         parts.append(draw_batch(base, count, coming, drawn, both=both))
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
     insert = np.arange(updates) >= going.size
-    return Edges(*map(np.concatenate, columns)), insert, ~insert
+    return joined(*parts), insert, ~insert
 
 
-def time_both(
-    graph: Any,
-    batch: tuple[Edges, Any, Any],
-    what: str,
-    arguments: argparse.Namespace,
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return ms of updates and of new calls, checks, and edges evaluated."""
+def compare(
+    graph: Any, batch: tuple[Edges, Any, Any], what: str, arguments: argparse.Namespace
+) -> dict[str, tuple[list[Any], dict[str, Any]]]:
+    """Return trials of updates and of new calls, with checks and edges evaluated."""
     algorithm, given, name, is_exact = FOLLOWED[what]
     edges, *inserts = batch
     epsilon, tol = given.get("epsilon"), 1e-6
     if epsilon is not None:
         tol = epsilon = epsilon / graph.vertex_count
         given = {"epsilon": epsilon, "tol": None, "dangling": "renormalize"}
-
-    def call() -> Any:
-        return getattr(algorithms, algorithm)(graph, target=arguments.target, **given)
-
-    def run_once(operation: str, function: Callable[[], Any]) -> Any:
-        found: list[Any] = []
-        ms = timed(lambda: found.append(function()), arguments.target)
-        taken[operation].append(ms)
-        return found.pop()
-
-    taken: dict[str, list[Any]] = {"update": [], "call": []}
+    call = partial(
+        getattr(algorithms, algorithm), graph, target=arguments.target, **given
+    )
     result, checks = call(), {"ok": True}
-    found_by: dict[str, Any] = {}
-    steps = [("update", result.update), ("call", call)]
-    for insert in inserts * (arguments.repeat + 1):  # the first pair warms up
+    steps = update, anew = Contender("update", result.update), Contender("call", call)
+    taken: dict[str, list[Any]] = {"update": [], "call": []}
+    for number, insert in enumerate(inserts * (arguments.repeat + 1)):
         graph.update(edges.sources, edges.targets, insert=insert, weights=edges.weights)
-        for operation, function in steps[:: 1 if len(taken["call"]) % 4 < 2 else -1]:
-            found_by[operation] = run_once(operation, function)
-        done, fresh = found_by["update"], found_by["call"]
+        for step in steps[:: 1 if number % 4 < 2 else -1]:
+            taken[step.name].append(time_both(step.run, arguments.target))
         found, expected = (np.asarray(getattr(with_answers(one), name))
-                           for one in (result, fresh))  # fmt: skip
+                           for one in (result, anew.answer))  # fmt: skip
         if is_exact:
             checks["ok"] &= np.array_equal(found, expected)
         else:
@@ -140,9 +122,10 @@ def time_both(
             if epsilon:  # of the sum of ranks before they are renormalized
                 bound *= 2 / 0.15
             checks["ok"] &= checks["error"] <= bound
-    evaluated = {
+    done, evaluated = update.answer, anew.answer.run.evaluated
+    fields = {
         "update": {"evaluated": done.edges, "anew": done.began_anew},
-        "call": {"evaluated": fresh.run.evaluated},
+        "call": {"evaluated": evaluated},
     }
-    trials = {name: np.array(all_[2:]).T for name, all_ in taken.items()}
-    return trials, checks, evaluated
+    # The first pair warms up.
+    return {n: (all_[2:], {"checks": checks, **fields[n]}) for n, all_ in taken.items()}

@@ -35,11 +35,11 @@ from unittest import mock
 import numpy as np
 
 import featgraph as fg
-from bench.dynamic.batches import add, draw_batch, edges_once, per_edge, repeated, timed
+from bench.dynamic.batches import add, draw_batch, edges_once, per_edge, repeated
 from bench.dynamic.contenders import Edges
 from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder
-from bench.timing import with_answers
+from bench.timing import time_both, with_answers
 from featgraph import algorithms
 from featgraph.dynamic.inputs import Names
 
@@ -129,7 +129,7 @@ def watched(owner: type, name: str, taken: list[Array], target: str) -> Any:
     method, returned = getattr(owner, name), [None]
 
     def call(*given: Any) -> Any:
-        taken.append(timed(lambda: returned.append(method(*given)), target))
+        taken.append(time_both(lambda: returned.append(method(*given)), target))
         return returned.pop()
 
     return mock.patch.object(owner, name, call)
@@ -172,9 +172,11 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
             assert one.out_degree.size  # batches keep it from then on
             with watched(Names, "look_up", looked, target):
                 call = partial(one.insert_vertices, given)
-                taken["insert"].append(timed(call, target))
+                taken["insert"].append(time_both(call, target))
             checks["ok"] &= one.living_count == before + size
-            taken["delete"].append(timed(partial(one.delete_vertices, gone), target))
+            taken["delete"].append(
+                time_both(partial(one.delete_vertices, gone), target)
+            )
             checks["ok"] &= one.given_edge_count == int(is_left.sum())
         for operation, trials in taken.items():
             add(recorder, "dynamic", trials[1:], operation=f"{operation} vertices",
@@ -202,7 +204,7 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
             for mask in [insert] if kind == "random" else [whole, ~whole]:
                 ends = np.where(mask, come, living[:, some])
                 call = partial(graph.update, *ends, mask, weights=weights)
-                ms += timed(partial(call, copies="first"), target)
+                ms += time_both(partial(call, copies="first"), target)
                 is_laid_out |= not graph._store._aged
             if kind == "random":  # each that comes takes the place of one that goes
                 come, some = come[:, insert], some[~insert]
@@ -256,7 +258,7 @@ def balance(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
             with watched(fg.DynamicGraph, "_advance", taken["stamps"], target):
                 call(batch.sources, batch.targets, **weights)
             for which in ("first", "second"):
-                taken[which].append(timed(lambda: total_step(state), target))
+                taken[which].append(time_both(lambda: total_step(state), target))
         checks = {"ok": np.array_equal(state["total"], graph.in_degree)}
         for what, trials in taken.items():
             add(recorder, "dynamic", trials[2:], operation=what, size=len(batch),
@@ -316,7 +318,7 @@ def time_pair(
             sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
         ):
             for which, trials in enumerate(taken):
-                trials.append(timed(partial(call, which), arguments.target))
+                trials.append(time_both(partial(call, which), arguments.target))
     found, wanted = (
         next(np.asarray(getattr(r, a)) for a in ANSWERS if hasattr(r, a))
         for r in (results[0], results[1])
