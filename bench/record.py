@@ -167,6 +167,16 @@ class Recorder:
         kept = self.found(contender=contender, **cell)
         if kept is not None and "error" not in kept:
             return kept
+        return self.record(contender, function, *given, **cell)
+
+    def record(
+        self,
+        contender: str,
+        function: Callable[..., tuple[list[float], dict[str, Any]]],
+        *given: Any,
+        **cell: Any,
+    ) -> dict[str, Any]:
+        """Return the line of a measurement, as `measure` does without a kept line."""
         made = self.attempt(contender, function, *given, **cell)
         if made is None:
             return {}
