@@ -60,11 +60,10 @@ class Parts:
     def _watch_cpu(self) -> None:
         from numba.core import dispatcher
 
-        self._time(
-            dispatcher.Dispatcher,
-            "compile",
-            lambda own, *_: (self.kernels, _name(own.py_func)),
-        )
+        def entry_of(own: Any, *_: Any) -> Any:
+            return self.kernels, _name(own.py_func)
+
+        self._time(dispatcher.Dispatcher, "compile", entry_of)
 
     @staticmethod
     def _time(owner: Any, name: str, entry_of: Any) -> None:

@@ -54,22 +54,18 @@ def _draw(scale: int, repeat: int, recorder: Recorder) -> None:
     them: its rows are made of edges that are drawn anew wherever they are needed.
     """
     count, many = FACTOR << scale, 1 << scale
-    drawings = {
-        f"rmat({scale}, {FACTOR})": generators.drawing_of_rmat(scale, FACTOR, seed=1),
-        f"uniform(2**{scale}, {count})": generators.drawing_of_uniform(
-            many, count, seed=1
-        ),
-    }
-    makers: dict[str, Callable[..., fg.Graph]] = {
-        f"rmat({scale}, {FACTOR})": partial(generators.rmat, scale, FACTOR, seed=1),
-        f"uniform(2**{scale}, {count})": partial(
-            generators.uniform, many, count, seed=1
-        ),
-        "grid(8192, 8192)": partial(generators.grid, 8192, 8192),
-    }
-    for name, drawing in drawings.items():
+    rmat, uniform = f"rmat({scale}, {FACTOR})", f"uniform(2**{scale}, {count})"
+    for name, drawing in {
+        rmat: generators.drawing_of_rmat(scale, FACTOR, seed=1),
+        uniform: generators.drawing_of_uniform(many, count, seed=1),
+    }.items():
         draw = partial(_draw_all, drawing)
         _record(f"{name}: edges drawn", draw, drawing.count, repeat, recorder)
+    makers: dict[str, Callable[..., fg.Graph]] = {
+        rmat: partial(generators.rmat, scale, FACTOR, seed=1),
+        uniform: partial(generators.uniform, many, count, seed=1),
+        "grid(8192, 8192)": partial(generators.grid, 8192, 8192),
+    }
     for name, make in makers.items():
         edges = make(target="cuda").given_edge_count
         of_graph = partial(_rows_of, make)
