@@ -25,7 +25,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from bench.record import ROOT
+from bench.record import ROOT, child_environment
 
 VERSIONS = ("before", "after")
 
@@ -126,14 +126,9 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     output = folder / f"{version}-{number}.jsonl"
     kept = Path(os.environ.get("FEATGRAPH_CACHE_DIR", folder / "kernels"))
-    paths = str(folder / version), os.environ.get("PYTHONPATH", "")
-    threads = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "FEATGRAPH_CACHE_DIR": str(kept / version),
-        "FEATGRAPH_COMMIT": version,
-        **dict.fromkeys(threads, str(arguments.threads)),
-    }
+    environment = child_environment(folder / version, arguments.threads) | {
+        "FEATGRAPH_CACHE_DIR": str(kept / version), "FEATGRAPH_COMMIT": version,
+    }  # fmt: skip
     command = [sys.executable, "-m", "bench.run", *arguments.bench]
     with output.with_suffix(".log").open("wb") as log:
         return subprocess.Popen(

@@ -20,10 +20,17 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 
 
-def child_environment() -> dict[str, str]:
-    """Return the environment in which a process finds the same packages and `bench`."""
-    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+def child_environment(root: Path = ROOT, threads: int | None = None) -> dict[str, str]:
+    """Return the environment in which a process finds the same packages and `bench`.
+
+    `threads` are those of Numba, OpenMP and OpenBLAS; default all.
+    """
+    paths = [str(root), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    if threads is not None:
+        libraries = ("NUMBA", "OMP", "OPENBLAS")
+        found |= {f"{name}_NUM_THREADS": str(threads) for name in libraries}
+    return found
 
 
 PACKAGES = ("featgraph", "numba", "numba-cuda", "numpy", "scipy", "torch", "cupy")

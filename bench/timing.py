@@ -158,27 +158,22 @@ def time_calls(
     repeat: int,
     *,
     target: str = "cpu",
-    engine: Any = None,
     warm_up: int = 0,
-    each: int = 1,
+    limit_s: float = math.inf,
 ) -> list[float]:
-    """Return ms of calls until the target is idle, of `each` equal parts of a call.
+    """Return ms of calls until the target is idle, no further ones after `limit_s`.
 
-    Ranks of an engine begin a call together. Calls that warm up are not counted;
-    behind each of them, all that was to be compiled is.
+    Calls that warm up are not counted; behind each of them, all that was to be compiled
+    is.
     """
-    trials = []
-    for number in range(warm_up + repeat):
+    for _ in range(warm_up):
+        time_both(call, target)
+        join_compilers()
+    trials: list[float] = []
+    while len(trials) < repeat and sum(trials) < 1e3 * limit_s:
         wait_for_gpu(target)
-        if engine is not None:
-            engine.barrier()
-        begun = time.perf_counter()
-        call()
-        wait_for_gpu(target)
-        trials.append(1e3 * (time.perf_counter() - begun) / each)
-        if number < warm_up:
-            join_compilers()
-    return trials[warm_up:]
+        trials.append(float(time_both(call, target)[0]))
+    return trials
 
 
 def time_batches(

@@ -210,11 +210,23 @@ def add(
     **fields: Any,
 ) -> None:  # fmt: skip
     """Record trials by the clock, with the median of processors' time."""
-    clock, processors = np.array(taken).T
+    trials, own = by_clocks(taken)
     if per_trial:
-        fields["updates_per_ms"] = per_trial / float(np.median(clock))
-    own = {"processor_ms": float(np.median(processors))}
-    recorder.add(contender, clock.tolist(), **own, **fields)
+        fields["updates_per_ms"] = per_trial / float(np.median(trials))
+    recorder.add(contender, trials, **own, **fields)
+
+
+def by_clocks(taken: list[Array]) -> tuple[list[float], dict[str, float]]:
+    """Return trials by the clock, and the median of processors' time."""
+    clock, processors = np.array(taken).T
+    return clock.tolist(), {"processor_ms": float(np.median(processors))}
+
+
+def made(edges: Edges, count: int | None, target: str, **options: Any) -> Any:
+    """Return a graph of the edges, with weights."""
+    return fg.DynamicGraph.from_edges(
+        **vars(edges), vertex_count=count, target=target, **options
+    )
 
 
 def per_edge(graph: fg.DynamicGraph) -> dict[str, float]:

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-import featgraph as fg
-from bench.dynamic.batches import add, draw_batch, edges_once
+from bench.dynamic.batches import add, draw_batch, edges_once, made
 from bench.dynamic.contenders import Edges, joined
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
@@ -58,10 +57,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         named = make_graph(name)
         count, is_directed = named.graph.vertex_count, named.graph.directed
         base, is_near = edges_once(named.graph), name.startswith(NEAR)
-        graph = fg.DynamicGraph.from_edges(
-            base.sources, base.targets, weights=base.weights, vertex_count=count,
-            directed=is_directed, duplicates="last", target=arguments.target,
-        )  # fmt: skip
+        options = {"directed": is_directed, "duplicates": "last"}
+        graph = made(base, count, arguments.target, **options)
         sizes = {int(n if n >= 1 else max(1, n * len(base))) for n in arguments.sizes}
         for updates, kind in product(sorted(sizes), arguments.kinds):
             batch = mixed_batch(

@@ -35,11 +35,19 @@ from unittest import mock
 import numpy as np
 
 import featgraph as fg
-from bench.dynamic.batches import add, draw_batch, edges_once, per_edge, repeated
+from bench.dynamic.batches import (
+    add,
+    by_clocks,
+    draw_batch,
+    edges_once,
+    made,
+    per_edge,
+    repeated,
+)
 from bench.dynamic.contenders import Edges
 from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder
-from bench.timing import time_both, with_answers
+from bench.timing import Contender, time_both, with_answers
 from featgraph import algorithms
 from featgraph.dynamic.inputs import Names
 
@@ -114,14 +122,6 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     recorder.use(arguments.target)
     for name, table in product(arguments.graph, arguments.tables):
         recorder.attempt(table, partial(TABLES[table], arguments, recorder, name))
-
-
-def made(edges: Edges, count: int | None, target: str, **options: Any) -> Any:
-    """Return a graph of the edges, with weights."""
-    return fg.DynamicGraph.from_edges(
-        edges.sources, edges.targets, weights=edges.weights, vertex_count=count,
-        target=target, **options,
-    )  # fmt: skip
 
 
 def watched(owner: type, name: str, taken: list[Array], target: str) -> Any:
@@ -283,49 +283,44 @@ def compare(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
                   Given(frozen, graph.edges()[2]["pair"]))  # fmt: skip
         for what in chosen:
             common = {"operation": state, "graph": named.describe()}
-            both = partial(time_pair, what, givens, arguments)
-            found = recorder.attempt(what, both, **common)
-            if found is None:
-                continue
-            (taken, static), checks = found
-            clock = int(target == "cpu")  # there, time of processors
-            static_ms = float(np.median(static, 0)[clock])
-            ratio = float(np.median(taken, 0)[clock]) / static_ms
-            ratios.append(ratio)
-            add(recorder, what, taken, checks=checks, ratio=ratio,
-                static_ms=static_ms, **slots, **common)  # fmt: skip
+            given = what, givens, arguments, slots
+            if line := recorder.record(what, time_pair, *given, **common):
+                ratios.append(line["ratio"])
         mean = float(np.exp(np.mean(np.log(ratios)))) if ratios else None
         recorder.add("geometric mean", [], ratio=mean, **common)
 
 
 def time_pair(
-    what: str, givens: tuple[Given, Given], arguments: argparse.Namespace
-) -> tuple[tuple[list[Array], list[Array]], dict[str, bool]]:
+    what: str, givens: tuple[Given, Given], arguments: argparse.Namespace,
+    slots: dict[str, float],
+) -> tuple[list[float], dict[str, Any]]:  # fmt: skip
     """Return trials on both graphs, in turn, and whether answers are alike."""
-    taken: tuple[list[Array], list[Array]] = [], []
-    results: dict[int, Any] = {}
-
-    def call(which: int) -> None:
-        args, options = CALLS[what](givens[which])
-        function = getattr(algorithms, what)
-        results[which] = with_answers(
-            function(givens[which].graph, *args, target=arguments.target, **options)
-        )
-
+    target, taken = arguments.target, ([], [])
+    pair: list[Contender] = []
+    for given in givens:
+        args, options = CALLS[what](given)
+        call = partial(getattr(algorithms, what), given.graph, *args, **options)
+        pair.append(Contender(what, lambda c=call: with_answers(c(target=target))))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
         while len(taken[1]) <= arguments.repeat and (
             sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
         ):
-            for which, trials in enumerate(taken):
-                trials.append(time_both(partial(call, which), arguments.target))
+            for one, trials in zip(pair, taken, strict=True):
+                trials.append(time_both(one.run, target))
     found, wanted = (
         next(np.asarray(getattr(r, a)) for a in ANSWERS if hasattr(r, a))
-        for r in (results[0], results[1])
+        for r in (one.answer for one in pair)
     )
     scale = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0))
     is_right = bool(np.allclose(found, wanted, 1e-3, 1e-3 * scale, equal_nan=True))
-    return (taken[0][1:], taken[1][1:]), {"ok": is_right}
+    clock = int(target == "cpu")  # there, time of processors
+    ms, static_ms = (float(np.median(all_[1:], 0)[clock]) for all_ in taken)
+    trials, own = by_clocks(taken[0][1:])
+    return trials, {
+        **own, "checks": {"ok": is_right}, "ratio": ms / static_ms,
+        "static_ms": static_ms, **slots,
+    }  # fmt: skip
 
 
 def age(graph: fg.DynamicGraph, base: Edges, pair: Array) -> None:

@@ -117,9 +117,8 @@ def _measure(
     call = partial(step, state, **options)
     first = fg.iterate(step, state, supersteps=1, **options).preparation
     call()  # a call of its own, which is compiled and bound by now
-    trials: list[float] = []
-    while len(trials) < arguments.repeat and sum(trials) < 1e3 * arguments.cell:
-        trials += time_calls(call, 1, target=target)
+    limits: dict[str, Any] = {"target": target, "limit_s": arguments.cell}
+    trials = time_calls(call, arguments.repeat, **limits)
     prepared = step.explain(state, **options).rpartition("prepared for kernel 0: ")[2]
     moved = shape["edges"] * (12 + 16 * k)
     return trials, {
