@@ -13,6 +13,7 @@ import numpy as np
 __all__ = [
     "Budget",
     "Contender",
+    "by_clocks",
     "interleave",
     "join_compilers",
     "time_batches",
@@ -135,6 +136,12 @@ def time_both(call: Callable[[], Any], target: str = "cpu") -> Any:
     call()
     wait_for_gpu(target)
     return ([time.perf_counter(), time.process_time()] - begun) * 1e3
+
+
+def by_clocks(taken: list[Any]) -> tuple[list[float], dict[str, float]]:
+    """Return trials of `time_both` by the clock, and the median of processors' time."""
+    clock, processors = np.array(taken).T
+    return clock.tolist(), {"processor_ms": float(np.median(processors))}
 
 
 def interleave(contenders: list[Contender], repeat: int, warm_up: int = 2) -> None:

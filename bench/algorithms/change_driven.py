@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from bench.programs import Problem, step
 from bench.record import Recorder
 from featgraph.runtime.loops import foldmap_run as choices
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 DEFAULTS = {"graph": ["rmat-16-16"], "k": [4], "repeat": 5, "target": "cpu"}
 #: Lower ends of the groups of supersteps, as shares of the vertices.
 GROUPS = (0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0)
@@ -31,23 +28,14 @@ MOST_SUPERSTEPS = 200
 LARGEST_DIFFERENCE = 0.01
 
 
-@contextmanager
-def _never_kept() -> Iterator[None]:
-    """Have "auto" recompute the aggregates of due vertices throughout."""
-    least = choices.FEWEST_CONTRIBUTIONS
-    choices.FEWEST_CONTRIBUTIONS = 1 << 62
-    try:
-        yield
-    finally:
-        choices.FEWEST_CONTRIBUTIONS = least
-
-
 def _run(problem: Problem, way: str, target: str) -> tuple[fg.Run, Any]:
     problem.reset()
     change_driven: Any = {"every vertex": False, "patched": True}.get(way, "auto")
     options: dict[str, Any] = {"target": target, "change_driven": change_driven}
-    kept = _never_kept() if way == "due vertices" else nullcontext()
-    with warnings.catch_warnings(), kept:
+    # Of due vertices, "auto" recomputes the aggregates throughout.
+    least = 1 << 62 if way == "due vertices" else choices.FEWEST_CONTRIBUTIONS
+    never_kept = mock.patch.object(choices, "FEWEST_CONTRIBUTIONS", least)
+    with warnings.catch_warnings(), never_kept:
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
         run = fg.iterate(step, problem.state, max_supersteps=MOST_SUPERSTEPS, **options)
     return run, problem.state["label"]
@@ -81,23 +69,15 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     totals[way].append(1e3 * sum(made.seconds))
             for way in ways:
                 difference = float(np.abs(ends[way][1] - reference).max())
-                shared = {
-                    "k": k,
-                    "target": arguments.target,
-                    "graph": named.describe(),
-                    "checks": {
-                        "largest_difference": difference,
-                        "ok": difference < LARGEST_DIFFERENCE,
-                    },
+                checks = {
+                    "largest_difference": difference,
+                    "ok": difference < LARGEST_DIFFERENCE,
                 }
-                supersteps = ends[way][0].supersteps
-                recorder.add(
-                    way,
-                    totals[way],
-                    active="whole run",
-                    supersteps=supersteps,
-                    **shared,
-                )
+                target, graph = arguments.target, named.describe()
+                shared = {"k": k, "target": target, "graph": graph, "checks": checks}
+                steps = ends[way][0].supersteps
+                whole = {"active": "whole run", "supersteps": steps, **shared}
+                recorder.add(way, totals[way], **whole)
                 for low in GROUPS:
                     times = [trial[low] for trial in trials[way] if low in trial]
                     if times:

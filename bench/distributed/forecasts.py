@@ -31,6 +31,7 @@ import featgraph as fg
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.report import markdown_table
+from featgraph.algorithms import bfs
 from featgraph.cli.ranks import rank_counts
 from featgraph.ranks.cost.forecast import Work, superstep_times
 from featgraph.ranks.cost.machine import H200
@@ -198,22 +199,9 @@ def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
 
 def search(graph: Any) -> tuple[Any, Any]:
     """Return a search with its sets, and its first set."""
-    from featgraph.algorithms import bfs
-
-    kept: list[Any] = []
-    iterate = fg.iterate
-
-    def record(steps: Any, state: Any, **options: Any) -> Any:
-        kept.append(iterate(steps, state, **options | {"record_active": True}))
-        return kept[-1]
-
     hub = int(np.argmax(graph.out_degree))
-    fg.iterate = record
-    try:
-        bfs(graph, hub, target="cpu")
-    finally:
-        fg.iterate = iterate
-    return kept[0], fg.ActiveSet(graph, [hub]).mask
+    found = bfs(graph, hub, target="cpu", record_active=True)
+    return found.run, fg.ActiveSet(graph, [hub]).mask
 
 
 # -- the page

@@ -33,7 +33,7 @@ from bench.dynamic.contenders import CONTENDERS, USUAL, Dynamic, Edges
 from bench.dynamic.pages import Pages
 from bench.graphs import SEED, NamedGraph, distinct, make_graph
 from bench.record import Recorder
-from bench.timing import time_both
+from bench.timing import by_clocks, time_both
 
 Array = Any
 CONTENDERS["pages and locks"] = Pages
@@ -214,12 +214,6 @@ def add(
     if per_trial:
         fields["updates_per_ms"] = per_trial / float(np.median(trials))
     recorder.add(contender, trials, **own, **fields)
-
-
-def by_clocks(taken: list[Array]) -> tuple[list[float], dict[str, float]]:
-    """Return trials by the clock, and the median of processors' time."""
-    clock, processors = np.array(taken).T
-    return clock.tolist(), {"processor_ms": float(np.median(processors))}
 
 
 def made(edges: Edges, count: int | None, target: str, **options: Any) -> Any:

@@ -35,19 +35,11 @@ from unittest import mock
 import numpy as np
 
 import featgraph as fg
-from bench.dynamic.batches import (
-    add,
-    by_clocks,
-    draw_batch,
-    edges_once,
-    made,
-    per_edge,
-    repeated,
-)
+from bench.dynamic.batches import add, draw_batch, edges_once, made, per_edge, repeated
 from bench.dynamic.contenders import Edges
 from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder
-from bench.timing import Contender, time_both, with_answers
+from bench.timing import Contender, by_clocks, time_both, with_answers
 from featgraph import algorithms
 from featgraph.dynamic.inputs import Names
 
