@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 import featgraph as fg
+from bench.graphs import make_graph
 
 __all__ = [
     "ALPHA",
@@ -18,6 +20,7 @@ __all__ = [
     "compared",
     "in_matrix",
     "normalized",
+    "problems",
     "proposed",
     "step",
 ]
@@ -147,6 +150,14 @@ class Problem:
         return self.compulsory_bytes() + 4 * self.k * (
             self.graph.edge_count - self.graph.vertex_count
         )
+
+
+def problems(arguments: Any) -> Iterator[tuple[Problem, dict[str, Any]]]:
+    """Yield the problem of each graph and K, with the fields of its lines."""
+    for name in arguments.graph:
+        named = make_graph(name)
+        for k in arguments.k:
+            yield Problem(named.graph, k), {"k": k, "graph": named.describe()}
 
 
 def in_matrix(graph: fg.Graph, values: Any) -> Any:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from itertools import product
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
 import featgraph as fg
-from bench.graphs import make_graph
-from bench.programs import Problem, step
+from bench.programs import Problem, problems, step
 from bench.record import Recorder
 from featgraph.runtime.loops import foldmap_run as choices
 
@@ -54,31 +54,25 @@ def _grouped(run: fg.Run, vertex_count: int) -> dict[float, float]:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time every way on every graph; hold their ends against each other."""
     ways = ("every vertex", "due vertices", "patched", "auto")
-    for name in arguments.graph:
-        named = make_graph(name)
-        for k in arguments.k:
-            problem = Problem(named.graph, k)
-            trials: dict[str, list[dict[float, float]]] = {way: [] for way in ways}
-            totals: dict[str, list[float]] = {way: [] for way in ways}
-            ends = {way: _run(problem, way, arguments.target) for way in ways}
-            reference = ends["every vertex"][1]
-            for _ in range(arguments.repeat):
-                for way in ways:
-                    made, _ = _run(problem, way, arguments.target)
-                    trials[way].append(_grouped(made, named.graph.vertex_count))
-                    totals[way].append(1e3 * sum(made.seconds))
-            for way in ways:
-                difference = float(np.abs(ends[way][1] - reference).max())
-                checks = {
-                    "largest_difference": difference,
-                    "ok": difference < LARGEST_DIFFERENCE,
-                }
-                target, graph = arguments.target, named.describe()
-                shared = {"k": k, "target": target, "graph": graph, "checks": checks}
-                steps = ends[way][0].supersteps
-                whole = {"active": "whole run", "supersteps": steps, **shared}
-                recorder.add(way, totals[way], **whole)
-                for low in GROUPS:
-                    times = [trial[low] for trial in trials[way] if low in trial]
-                    if times:
-                        recorder.add(way, times, active=f"from {low:g}", **shared)
+    target = arguments.target
+    for problem, fields in problems(arguments):
+        count = problem.graph.vertex_count
+        trials: dict[str, list[dict[float, float]]] = {way: [] for way in ways}
+        totals: dict[str, list[float]] = {way: [] for way in ways}
+        ends = {way: _run(problem, way, target) for way in ways}
+        for _, way in product(range(arguments.repeat), ways):
+            made, _ = _run(problem, way, target)
+            trials[way].append(_grouped(made, count))
+            totals[way].append(1e3 * sum(made.seconds))
+        for way, (made, labels) in ends.items():
+            difference = float(np.abs(labels - ends["every vertex"][1]).max())
+            checks = {
+                "largest_difference": difference, "ok": difference < LARGEST_DIFFERENCE
+            }  # fmt: skip
+            shared = {"target": target, "checks": checks, **fields}
+            whole = {"active": "whole run", "supersteps": made.supersteps, **shared}
+            recorder.add(way, totals[way], **whole)
+            for low in GROUPS:
+                times = [trial[low] for trial in trials[way] if low in trial]
+                if times:
+                    recorder.add(way, times, active=f"from {low:g}", **shared)

@@ -15,8 +15,7 @@ import numpy as np
 import featgraph as fg
 from bench.baselines.label_propagation_numba import edge_balanced_words, make_superstep
 from bench.baselines.sparse_products import ScipyProduct, ScipySuperstep
-from bench.graphs import make_graph
-from bench.programs import ALPHA, EPSILON, Problem, step
+from bench.programs import ALPHA, EPSILON, Problem, problems, step
 from bench.record import Recorder
 from bench.timing import Contender, interleave
 from featgraph.runtime.devices.choose import choose_device
@@ -82,31 +81,26 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
     wanted = [int(t) for t in arguments.threads.split(",")]
     threads = [t for t in wanted if t <= numba.get_num_threads()]
-    for name in arguments.graph:
-        named = make_graph(name)
-        for k in arguments.k:
-            problem = Problem(named.graph, k)
-            fused, by_hand = Featgraph(problem), ByHand(problem, max(threads))
-            product, whole = ScipyProduct(problem), ScipySuperstep(problem)
-            for call in (fused, by_hand, product, whole):
-                call()
-            checks = {
-                "featgraph": fused.check(),
-                "by hand (Numba)": by_hand.check(),
-                "SciPy product alone": problem.check_aggregate(product.result()),
-                "SciPy + NumPy": problem.check(whole.result(), whole.committed),
-            }
-            contenders = [
-                Contender("SciPy product alone", product, threads=1),
-                Contender("SciPy + NumPy", whole, threads=1),
-            ]
-            for count in threads:
-                contenders.append(Contender("featgraph", fused, problem.reset, count))
-                contenders.append(Contender("by hand (Numba)", by_hand, threads=count))
-            interleave(contenders, arguments.repeat)
-            for one in contenders:
-                recorder.add(
-                    one.name, one.trials, k=k, threads=one.threads,
-                    bytes=problem.compulsory_bytes(), checks=checks[one.name],
-                    graph=named.describe(),
-                )  # fmt: skip
+    for problem, fields in problems(arguments):
+        fused, by_hand = Featgraph(problem), ByHand(problem, max(threads))
+        product, whole = ScipyProduct(problem), ScipySuperstep(problem)
+        for call in (fused, by_hand, product, whole):
+            call()
+        checks = {
+            "featgraph": fused.check(),
+            "by hand (Numba)": by_hand.check(),
+            "SciPy product alone": problem.check_aggregate(product.result()),
+            "SciPy + NumPy": problem.check(whole.result(), whole.committed),
+        }
+        contenders = [
+            Contender("SciPy product alone", product, threads=1),
+            Contender("SciPy + NumPy", whole, threads=1),
+        ]
+        for count in threads:
+            contenders.append(Contender("featgraph", fused, problem.reset, count))
+            contenders.append(Contender("by hand (Numba)", by_hand, threads=count))
+        interleave(contenders, arguments.repeat)
+        fields["bytes"] = problem.compulsory_bytes()
+        for one in contenders:
+            own = {"threads": one.threads, "checks": checks[one.name]}
+            recorder.add(one.name, one.trials, **own, **fields)

@@ -20,8 +20,7 @@ import numpy as np
 
 import featgraph as fg
 from bench.baselines.sparse_products import CupyProduct, TorchProduct
-from bench.graphs import make_graph
-from bench.programs import Problem, step
+from bench.programs import Problem, problems, step
 from bench.record import Recorder
 from bench.timing import Budget, time_batches, time_events
 from featgraph.runtime.devices.choose import choose_device
@@ -51,28 +50,24 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     budget = Budget(arguments.budget)
     recorder.require_gpu()
     recorder.attempt("device copy", _copy, recorder)
-    for name in arguments.graph:
-        named = make_graph(name)
-        print(named.describe(), flush=True)
-        for k in arguments.k:
-            problem = Problem(named.graph, k)
-            _ = problem.expected
-            budget.print(f"k={k}: made and solved in float64 on the host")
-            for contender in (*PEERS, *VARIANTS):
-                if arguments.only not in contender:
-                    continue
-                if not budget.allows(f"{name}, k={k}, {contender}"):
-                    continue
-                time_one = _time_peer if contender in PEERS else _time_featgraph
-                given = problem, contender, arguments.repeat
-                about = {"k": k, "graph": named.describe()}
-                recorder.record(contender, time_one, *given, **about)
-                if recorder.lines[-1].get("is_cuda_error"):
-                    # A context that faulted gives no figures.
-                    print("a CUDA error ends this run")
-                    return
-                _free_memory()
-                budget.print(f"done with {contender}")
+    for problem, about in problems(arguments):
+        place = f"{about['graph']['name']}, k={problem.k}"
+        _ = problem.expected
+        budget.print(f"{place}: made and solved in float64 on the host")
+        for contender in (*PEERS, *VARIANTS):
+            if arguments.only not in contender:
+                continue
+            if not budget.allows(f"{place}, {contender}"):
+                continue
+            time_one = _time_peer if contender in PEERS else _time_featgraph
+            given = problem, contender, arguments.repeat
+            recorder.record(contender, time_one, *given, **about)
+            if recorder.lines[-1].get("is_cuda_error"):
+                # A context that faulted gives no figures.
+                print("a CUDA error ends this run")
+                return
+            _free_memory()
+            budget.print(f"done with {contender}")
 
 
 def first_superstep(
