@@ -48,17 +48,6 @@ import featgraph as fg
 from bench.record import ROOT
 from featgraph.graph import generators
 
-__all__ = [
-    "DRAWN",
-    "RATINGS",
-    "NamedGraph",
-    "data_folder",
-    "distinct",
-    "distribute_graph",
-    "make_graph",
-    "movielens",
-]
-
 SEED = 20261121
 #: Graph500's quadrants.
 A, B, C = 0.57, 0.19, 0.19

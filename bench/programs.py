@@ -12,19 +12,6 @@ import scipy.sparse
 import featgraph as fg
 from bench.graphs import make_graph
 
-__all__ = [
-    "ALPHA",
-    "EPSILON",
-    "MARGIN",
-    "Problem",
-    "compared",
-    "in_matrix",
-    "normalized",
-    "problems",
-    "proposed",
-    "step",
-]
-
 ALPHA, EPSILON = 0.85, 1e-4
 #: Bound on the norm of the difference over the norm, float32 against float64.
 LIMIT = 1e-5

@@ -112,6 +112,10 @@ def repeatable_command(argv: list[str]) -> str:
     return shlex.join(["python", "-m", "bench.run", *kept])
 
 
+#: Returns trials in ms, and further fields of their line.
+Measurement = Callable[..., tuple[list[float], dict[str, Any]]]
+
+
 class Recorder:
     """Takes the results of one run: prints each as it comes, and appends it to a file.
 
@@ -160,11 +164,7 @@ class Recorder:
         return next((line for line in lines if fields.items() <= line.items()), None)
 
     def measure(
-        self,
-        contender: str,
-        function: Callable[..., tuple[list[float], dict[str, Any]]],
-        *given: Any,
-        **cell: Any,
+        self, contender: str, function: Measurement, *given: Any, **cell: Any
     ) -> dict[str, Any]:
         """Return the kept line of a cell; without one, that of a measurement.
 
@@ -177,11 +177,7 @@ class Recorder:
         return self.record(contender, function, *given, **cell)
 
     def record(
-        self,
-        contender: str,
-        function: Callable[..., tuple[list[float], dict[str, Any]]],
-        *given: Any,
-        **cell: Any,
+        self, contender: str, function: Measurement, *given: Any, **cell: Any
     ) -> dict[str, Any]:
         """Return the line of a measurement, as `measure` does without a kept line."""
         made = self.attempt(contender, function, *given, **cell)

@@ -10,21 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "Budget",
-    "Contender",
-    "by_clocks",
-    "interleave",
-    "join_compilers",
-    "time_batches",
-    "time_both",
-    "time_call",
-    "time_calls",
-    "time_events",
-    "wait_for_gpu",
-    "with_answers",
-]
-
 
 def _nothing() -> None: ...
 

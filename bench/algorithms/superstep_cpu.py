@@ -23,6 +23,11 @@ from featgraph.runtime.devices.choose import choose_device
 DEFAULTS = {"graph": ["rmat-1m"], "k": [8], "repeat": 15, "threads": "1,2"}
 
 
+def _checks(problem: Problem, labels: Any, words: Any) -> dict[str, Any]:
+    mask = fg.ActiveSet.from_words(problem.graph.vertex_count, words).mask
+    return problem.check(labels, mask)
+
+
 class Featgraph:
     """The folded superstep on the CPU target."""
 
@@ -37,9 +42,7 @@ class Featgraph:
 
     def check(self) -> dict[str, Any]:
         """Compare the values behind the first call with the float64 answer."""
-        count = self.problem.graph.vertex_count
-        committed = fg.ActiveSet.from_words(count, self.outcome).mask
-        return self.problem.check(self.problem.state["label"], committed)
+        return _checks(self.problem, self.problem.state["label"], self.outcome)
 
 
 class ByHand:
@@ -70,9 +73,7 @@ class ByHand:
 
     def check(self) -> dict[str, Any]:
         """Compare the values behind the first call with the float64 answer."""
-        count = self.problem.graph.vertex_count
-        committed = fg.ActiveSet.from_words(count, self.passed).mask
-        return self.problem.check(self.next, committed)
+        return _checks(self.problem, self.next, self.passed)
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:

@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Device", "Host", "compile_cuda", "has_host_compiler", "resources"]
-
 FOLDER = Path(__file__).parent / "kernels"
 #: Entries of each file, and the argument types that ctypes needs: p, i (32 bits), f.
 ENTRIES: dict[str, dict[str, str]] = {

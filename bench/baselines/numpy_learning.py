@@ -15,8 +15,6 @@ import scipy.sparse
 from bench.learning.problems import ALPHA, LearningProblem
 from bench.programs import in_matrix
 
-__all__ = ["PEERS", "power_iteration"]
-
 
 def _commit(new: Any, old: Any, epsilon: float) -> tuple[Any, bool]:
     moved = (np.abs(new - old) > epsilon).any(axis=1)

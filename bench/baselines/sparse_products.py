@@ -12,8 +12,6 @@ import numpy as np
 
 from bench.programs import ALPHA, EPSILON, Problem
 
-__all__ = ["CupyProduct", "ScipyProduct", "ScipySuperstep", "TorchProduct"]
-
 
 class ScipyProduct:
     """``csr_array @ dense``; SciPy uses one thread."""

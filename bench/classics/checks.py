@@ -15,15 +15,6 @@ from numba import njit, prange
 from scipy import sparse
 from scipy.sparse import csgraph
 
-__all__ = [
-    "betweenness_checks",
-    "bfs_checks",
-    "components_checks",
-    "pagerank_checks",
-    "sssp_checks",
-    "triangles_checks",
-]
-
 Array = Any
 Rows = tuple[Array, Array]
 

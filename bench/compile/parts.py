@@ -14,8 +14,6 @@ import time
 from collections import defaultdict
 from typing import Any
 
-__all__ = ["Parts"]
-
 
 class Parts:
     """Adds up seconds of the compiler's parts from its making on.

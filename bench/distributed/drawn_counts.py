@@ -17,8 +17,6 @@ from featgraph.ranks.cost.forecast import Counts
 if TYPE_CHECKING:
     from featgraph.graph.building.drawn import Drawing
 
-__all__ = ["count_drawn"]
-
 _Array: TypeAlias = NDArray[Any]
 
 #: Edges that are drawn at a time.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from featgraph.graph import Graph
     from featgraph.runtime.loops.run import Run
 
-__all__ = ["Parts", "works_of"]
-
 Array: TypeAlias = NDArray[Any]
 Mask = NDArray[np.bool_]
 

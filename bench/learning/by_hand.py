@@ -8,8 +8,6 @@ import numpy as np
 
 from bench.learning.problems import ALPHA, RIDGE, LearningProblem
 
-__all__ = ["EdgeLocked", "Folded", "Sweep"]
-
 BLOCK = 256
 #: From this degree on, a folded kernel gives a vertex a block of its own.
 HUB_DEGREE = 2048

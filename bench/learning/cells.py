@@ -26,8 +26,6 @@ from bench.record import Recorder
 from bench.timing import Budget, time_batches, time_call
 from featgraph.runtime.devices.choose import choose_device
 
-__all__ = ["CUDA_ERROR", "LIMIT", "Cells", "fields_of", "run_fields", "timed_runs"]
-
 #: ms, and the fields of their line.
 Trials = tuple[list[float], dict[str, Any]]
 Callback = Callable[[fg.Run, fg.State], bool]

@@ -33,8 +33,6 @@ from featgraph.algorithms.multi_manifold_ranking import STEPS as RANKING_STEPS
 from featgraph.algorithms.multimodal_learning import step as multimodal_step
 from featgraph.runtime.memory.buffers import buffers_of
 
-__all__ = ["NAMES", "LearningProblem", "make_problem"]
-
 NAMES = ("LP", "ALS", "BP", "MMR", "MML")
 ALPHA = 0.85
 SEED = 7

@@ -10,8 +10,6 @@ from typing import Any
 
 from bench.record import ROOT
 
-__all__ = ["VARIANTS", "import_tests", "make_cases"]
-
 #: Options of `fg.iterate`. "graph", "on", "packed" and "checked" are for the child.
 VARIANTS: dict[str, dict[str, Any]] = {
     "pull": {"direction": "pull"},

@@ -26,8 +26,6 @@ from featgraph.graph import generators
 from featgraph.graph.building.drawn import Drawing
 from featgraph.runtime.devices.choose import choose_device
 
-__all__ = ["DEFAULTS", "run"]
-
 DEFAULTS = {"graph": ["kron21"], "repeat": 11, "scale": [24]}
 
 
