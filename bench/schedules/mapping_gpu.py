@@ -23,7 +23,7 @@ from bench.baselines.sparse_products import TorchProduct
 from bench.graphs import NamedGraph, make_graph
 from bench.programs import EPSILON, MARGIN, Problem, compared, proposed, step
 from bench.record import Recorder
-from bench.schedules.superstep_gpu import first_superstep, time_calls_of, time_product
+from bench.schedules.superstep_gpu import first_superstep, time_in_batches, time_product
 from bench.timing import Budget
 from featgraph.fold.schedules.mapping import WARP, power_of_two
 
@@ -162,7 +162,7 @@ def _time_one(
     checks = sample.check(problem.state["label"])
     problem.state["epsilon"] = -1.0  # all commit, however little they move
     superstep.run()
-    trials, more = time_calls_of(superstep.run, repeat, BATCH_MS)
+    trials, more = time_in_batches(superstep.run, repeat, BATCH_MS)
     return trials, {
         "work": "superstep", **more, "first_s": first_s, "checks": checks,
         "bytes": problem.compulsory_bytes(),

@@ -86,7 +86,7 @@ def first_superstep(
     return superstep, mask, first_s
 
 
-def time_calls_of(
+def time_in_batches(
     call: Callable[[], Any], repeat: int, batch_ms: float, **how: Any
 ) -> tuple[list[float], dict[str, Any]]:
     """Return device ms of a call, and the fields of its batches."""
@@ -102,7 +102,7 @@ def _time_featgraph(
     superstep, committed, first_s = first_superstep(problem, options)
     checks = problem.check(problem.state["label"], committed)
     reset = problem.reset_dense
-    trials, fields = time_calls_of(superstep.run, repeat, BATCH_MS, reset=reset)
+    trials, fields = time_in_batches(superstep.run, repeat, BATCH_MS, reset=reset)
     return trials, {
         "work": "superstep", "options": options, **fields, "first_s": first_s,
         **_time_iterate(problem, options), "phases": len(superstep.plan.phases),
@@ -143,7 +143,7 @@ def time_product(
     product()
     fields = {"work": "product alone", "checks": check(product.result())}
     fields["bytes"] = problem.compulsory_bytes(aggregate_only=True)
-    trials, more = time_calls_of(product, repeat, batch_ms)
+    trials, more = time_in_batches(product, repeat, batch_ms)
     return trials, fields | more
 
 

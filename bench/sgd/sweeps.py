@@ -68,11 +68,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     recorder.use(arguments.target)
     budget = Budget(arguments.budget)
     measure = partial(_measure, arguments, lru_cache(1)(make_matrix))
-    for given in product(arguments.graph, arguments.k, arguments.schedules):
-        name, k, schedule = given
+    for name, k, schedule in product(arguments.graph, arguments.k, arguments.schedules):
         cell = {"cell": f"{name} | {schedule}", "k": k, "target": arguments.target}
         if budget.allows(cell["cell"]):
-            recorder.measure(schedule, measure, *given, **cell)
+            recorder.measure(schedule, measure, name, k, schedule, **cell)
 
 
 def options_of(cell: str) -> dict[str, Any]:
@@ -117,8 +116,7 @@ def _measure(
     call = partial(step, state, **options)
     first = fg.iterate(step, state, supersteps=1, **options).preparation
     call()  # a call of its own, which is compiled and bound by now
-    limits: dict[str, Any] = {"target": target, "limit_s": arguments.cell}
-    trials = time_calls(call, arguments.repeat, **limits)
+    trials = time_calls(call, arguments.repeat, target=target, limit_s=arguments.cell)
     prepared = step.explain(state, **options).rpartition("prepared for kernel 0: ")[2]
     moved = shape["edges"] * (12 + 16 * k)
     return trials, {
