@@ -514,12 +514,12 @@ def be_a_rank(given: dict[str, Any], rows: str) -> None:
             rank.note(f"{name} has no weights for SSSP")
     kinds.append(("ratings", "ratings", "ratings", k, ratings))
     for of, name, kind, widths, make in kinds:
-        if wanted & KINDS[kind] and (graph := rank.make(name, make)):
-            for width in widths:
-                for program, how in programs_on(rank, graph, kind, width).items():
-                    if program in wanted:
-                        rank.run(of, name, graph, program, how, width)
-            del graph, how  # and the memory of it
+        graph = rank.make(name, make) if wanted & KINDS[kind] else None
+        for width in widths if graph is not None else ():
+            for program, how in programs_on(rank, graph, kind, width).items():
+                if program in wanted:
+                    rank.run(of, name, graph, program, how, width)
+        graph = how = None  # their memory is free before the next is made
 
 
 if __name__ == "__main__":

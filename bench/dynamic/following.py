@@ -26,7 +26,7 @@ from bench.dynamic.batches import add, draw_batch, edges_once, made
 from bench.dynamic.contenders import Edges, joined
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
-from bench.timing import Contender, time_both, with_answers
+from bench.timing import Contender, with_answers
 from featgraph import algorithms
 
 #: Name of a call -> the algorithm, its arguments, the answer that is compared, and
@@ -108,7 +108,7 @@ def compare(
     for number, insert in enumerate(inserts * (arguments.repeat + 1)):
         graph.update(edges.sources, edges.targets, insert=insert, weights=edges.weights)
         for step in steps[:: 1 if number % 4 < 2 else -1]:
-            taken[step.name].append(time_both(step.run, arguments.target))
+            taken[step.name].append(step.time_both(arguments.target))
         found, expected = (np.asarray(getattr(with_answers(one), name))
                            for one in (result, anew.answer))  # fmt: skip
         if is_exact:

@@ -299,7 +299,7 @@ def time_pair(
             sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
         ):
             for one, trials in zip(pair, taken, strict=True):
-                trials.append(time_both(one.run, target))
+                trials.append(one.time_both(target))
     found, wanted = (
         next(np.asarray(getattr(r, a)) for a in ANSWERS if hasattr(r, a))
         for r in (one.answer for one in pair)
