@@ -25,7 +25,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from bench.record import ROOT
+from bench.record import ROOT, child_environment
 
 VERSIONS = ("before", "after")
 
@@ -39,12 +39,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=1, help="at the same time")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
-    parser.add_argument(
-        "--stride", type=int, default=1, help="2: one thread a core of 2"
-    )
-    parser.add_argument(
-        "--keep", type=Path, help="folder for the rows of all processes"
-    )
+    parser.add_argument("--keep", type=Path, help="folder for rows of all processes")
     parser.add_argument("bench", nargs="+", help="NAME and its options, behind --")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
@@ -90,7 +85,7 @@ def _link(folder: Path, tree: Path) -> None:
 
 
 def _run(arguments: argparse.Namespace, folder: Path) -> bool:
-    cores = sorted(os.sched_getaffinity(0))[:: arguments.stride]
+    cores = sorted(os.sched_getaffinity(0))
     wanted = arguments.threads
     places = [cores[i : i + wanted] for i in range(0, len(cores) - wanted + 1, wanted)]
     if len(places) < 2 * arguments.pairs:  # fewer cores than threads: they take turns
@@ -131,30 +126,16 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     output = folder / f"{version}-{number}.jsonl"
     kept = Path(os.environ.get("FEATGRAPH_CACHE_DIR", folder / "kernels"))
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(
-            [str(folder / version), os.environ.get("PYTHONPATH", "")]
-        ),
-        "FEATGRAPH_CACHE_DIR": str(kept / version),
-        "FEATGRAPH_COMMIT": version,
-        "NUMBA_NUM_THREADS": str(arguments.threads),
-        "OMP_NUM_THREADS": str(arguments.threads),
-        "OPENBLAS_NUM_THREADS": str(arguments.threads),
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "bench.run",
-        *arguments.bench,
-        "--output",
-        str(output),
-    ]
-    with (folder / f"{version}-{number}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=folder / version, env=environment, stdout=log, stderr=log,
+    environment = child_environment(folder / version, arguments.threads) | {
+        "FEATGRAPH_CACHE_DIR": str(kept / version), "FEATGRAPH_COMMIT": version,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "bench.run", *arguments.bench]
+    with output.with_suffix(".log").open("wb") as log:
+        return subprocess.Popen(
+            [*command, "--output", str(output)], cwd=folder / version, env=environment,
+            stdout=log, stderr=log,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )  # fmt: skip
-    return process
 
 
 def _print(folder: Path) -> None:

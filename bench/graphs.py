@@ -48,16 +48,6 @@ import featgraph as fg
 from bench.record import ROOT
 from featgraph.graph import generators
 
-__all__ = [
-    "RATINGS",
-    "NamedGraph",
-    "data_folder",
-    "distinct",
-    "distribute_graph",
-    "make_graph",
-    "movielens",
-]
-
 SEED = 20261121
 #: Graph500's quadrants.
 A, B, C = 0.57, 0.19, 0.19
@@ -135,22 +125,22 @@ def make_graph(name: str) -> NamedGraph:
     return NamedGraph(name, graph, generator, time.perf_counter() - begun)
 
 
-def distribute_graph(name: str, target: str = "auto") -> NamedGraph:
+#: Names of graphs of which each rank can draw its part.
+DRAWN = re.compile(r"(rmat|rmat45|uniform)-(\d+)-(\d+)(-undirected)?")
+
+
+def distribute_graph(name: str, target: str, weighted: bool = False) -> fg.Graph:
     """Make a named graph of which each rank has its part; all ranks call it.
 
     Where edges are drawn one by one, a rank draws its own, on the GPU with target
     "cuda": of 2**22 vertices that takes a second, and the whole on the host takes most
-    of a minute.
+    of a minute. Any other graph is made whole by each rank, and cut; it has no weights.
     """
-    begun = time.perf_counter()
-    if found := re.fullmatch(r"(rmat|rmat45|uniform)-(\d+)-(\d+)", name):
-        draw = {"rmat": _rmat, "rmat45": _rmat45, "uniform": _uniform}[found[1]]
-        how = {"partition": "edges", "target": target}
-        graph, generator = draw(int(found[2]), int(found[3]), **how)
-    else:
-        whole = make_graph(name)
-        graph, generator = fg.distribute(whole.graph), whole.generator
-    return NamedGraph(name, graph, generator, time.perf_counter() - begun)
+    if not (found := DRAWN.fullmatch(name)):
+        return fg.distribute(make_graph(name).graph)
+    draw = {"rmat": _rmat, "rmat45": _rmat45, "uniform": _uniform}[found[1]]
+    how = {"partition": "edges", "target": target, "weighted": weighted}
+    return draw(int(found[2]), int(found[3]), directed=found[4] is None, **how)[0]
 
 
 def _rmat(scale: int, factor: int, **how: Any) -> tuple[fg.Graph, str]:

@@ -19,8 +19,6 @@ from typing import Any
 
 from bench.record import ROOT, child_environment
 
-__all__ = ["behind_markers", "make_marker", "ncu_command", "profile", "shown"]
-
 
 def bench_marker(array):  # type: ignore[no-untyped-def]
     """Do next to nothing, as a kernel."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +10,7 @@ import numpy as np
 import scipy.sparse
 
 import featgraph as fg
-
-__all__ = ["ALPHA", "EPSILON", "Problem", "normalized", "step"]
+from bench.graphs import make_graph
 
 ALPHA, EPSILON = 0.85, 1e-4
 #: Bound on the norm of the difference over the norm, float32 against float64.
@@ -88,49 +86,21 @@ class Problem:
     @cached_property
     def matrix(self) -> Any:
         """The CSC as a SciPy matrix, row v its in-edges; repeated edges stay apart."""
-        ins, count = self.graph.in_edges, self.graph.vertex_count
-        parts = (self.weights, ins.column_indices, ins.row_offsets)
-        return scipy.sparse.csr_array(parts, shape=(count, count))
+        return in_matrix(self.graph, self.weights)
 
     @cached_property
     def aggregate(self) -> Any:
-        """The gather's result in float64: SciPy's product, rows shared to threads."""
-        labels = self.initial.astype(np.float64)
-        offsets = self.graph.in_edges.row_offsets
-        result = np.empty_like(labels)
-        threads = os.cpu_count() or 1
-        cuts = np.searchsorted(
-            offsets, np.linspace(0, offsets[-1], 4 * threads + 1)[1:-1]
-        )
-        bounds = [0, *cuts.tolist(), len(labels)]
-
-        def multiply(first: int, last: int) -> None:
-            slots = slice(offsets[first], offsets[last])
-            part = scipy.sparse.csr_array(
-                (
-                    self.weights[slots].astype(np.float64),
-                    self.graph.in_edges.column_indices[slots],
-                    offsets[first : last + 1] - offsets[first],
-                ),
-                shape=(last - first, len(labels)),
-            )
-            result[first:last] = part @ labels
-
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(multiply, bounds[:-1], bounds[1:]))
-        return result
+        """The gather's result in float64."""
+        return self.matrix.astype(np.float64) @ self.initial.astype(np.float64)
 
     @cached_property
     def expected(self) -> tuple[Any, Any]:
         """The labels that a superstep proposes, and the change of each vertex."""
-        moved = ALPHA * normalized(self.aggregate) + (1 - ALPHA) * self.initial
-        moved = normalized(moved)
-        return moved, np.abs(moved - self.initial).max(axis=1)
+        return proposed(self.aggregate, self.initial)
 
     def check_aggregate(self, actual: Any) -> dict[str, Any]:
         """Compare with the gather alone."""
-        error = _relative_error(actual, self.aggregate)
-        return {"ok": bool(error <= LIMIT), "error": error}
+        return compared(actual, self.aggregate)
 
     def check(self, labels: Any, committed: Any) -> dict[str, Any]:
         """Compare labels and the mask of committed vertices with one superstep.
@@ -142,10 +112,10 @@ class Problem:
         undecided = np.abs(change - EPSILON) <= MARGIN * EPSILON
         wrong = int(np.count_nonzero((committed != passes) & ~undecided))
         expected = np.where(committed[:, None], moved, self.initial)
-        error = _relative_error(labels, expected)
+        checks = compared(labels, expected)
         return {
-            "ok": bool(error <= LIMIT and wrong == 0),
-            "error": error,
+            "ok": checks["ok"] and wrong == 0,
+            "error": checks["error"],
             "wrong_commits": wrong,
             "undecided": int(undecided.sum()),
             "committed": int(np.count_nonzero(committed)),
@@ -169,14 +139,38 @@ class Problem:
         )
 
 
+def problems(arguments: Any) -> Iterator[tuple[Problem, dict[str, Any]]]:
+    """Yield the problem of each graph and K, with the fields of its lines."""
+    for name in arguments.graph:
+        named = make_graph(name)
+        for k in arguments.k:
+            yield Problem(named.graph, k), {"k": k, "graph": named.describe()}
+
+
+def in_matrix(graph: fg.Graph, values: Any) -> Any:
+    """Return the CSC with values as a SciPy matrix, row v its in-edges."""
+    ins, count = graph.in_edges, graph.vertex_count
+    parts = (values, ins.column_indices, ins.row_offsets)
+    return scipy.sparse.csr_array(parts, shape=(count, count))
+
+
 def normalized(rows: Any) -> Any:
     """Divide rows by their sums, where these are not zero."""
     sums = rows.sum(axis=1, keepdims=True)
     return rows / np.where(sums == 0, 1, sums)
 
 
-def _relative_error(actual: Any, expected: Any) -> float:
+def proposed(aggregate: Any, labels: Any) -> tuple[Any, Any]:
+    """Return the labels that a superstep proposes, and the change of each vertex."""
+    moved = ALPHA * normalized(aggregate) + (1 - ALPHA) * labels
+    moved = normalized(moved)
+    return moved, np.abs(moved - labels).max(axis=1)
+
+
+def compared(actual: Any, expected: Any) -> dict[str, Any]:
+    """Return whether values are within `LIMIT` of those in float64, and the error."""
     if actual.shape != expected.shape:
-        return float("inf")
+        return {"ok": False, "error": float("inf")}
     error = np.linalg.norm(actual - expected) / np.linalg.norm(expected)
-    return float(error) if np.isfinite(error) else float("inf")
+    error = float(error) if np.isfinite(error) else float("inf")
+    return {"ok": error <= LIMIT, "error": error}

@@ -20,10 +20,17 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 
 
-def child_environment() -> dict[str, str]:
-    """Return the environment in which a process finds the same packages and `bench`."""
-    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+def child_environment(root: Path = ROOT, threads: int | None = None) -> dict[str, str]:
+    """Return the environment in which a process finds the same packages and `bench`.
+
+    `threads` are those of Numba, OpenMP and OpenBLAS; default all.
+    """
+    paths = [str(root), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    if threads is not None:
+        libraries = ("NUMBA", "OMP", "OPENBLAS")
+        found |= {f"{name}_NUM_THREADS": str(threads) for name in libraries}
+    return found
 
 
 PACKAGES = ("featgraph", "numba", "numba-cuda", "numpy", "scipy", "torch", "cupy")
@@ -105,6 +112,10 @@ def repeatable_command(argv: list[str]) -> str:
     return shlex.join(["python", "-m", "bench.run", *kept])
 
 
+#: Returns trials in ms, and further fields of their line.
+Measurement = Callable[..., tuple[list[float], dict[str, Any]]]
+
+
 class Recorder:
     """Takes the results of one run: prints each as it comes, and appends it to a file.
 
@@ -153,11 +164,7 @@ class Recorder:
         return next((line for line in lines if fields.items() <= line.items()), None)
 
     def measure(
-        self,
-        contender: str,
-        function: Callable[..., tuple[list[float], dict[str, Any]]],
-        *given: Any,
-        **cell: Any,
+        self, contender: str, function: Measurement, *given: Any, **cell: Any
     ) -> dict[str, Any]:
         """Return the kept line of a cell; without one, that of a measurement.
 
@@ -167,6 +174,12 @@ class Recorder:
         kept = self.found(contender=contender, **cell)
         if kept is not None and "error" not in kept:
             return kept
+        return self.record(contender, function, *given, **cell)
+
+    def record(
+        self, contender: str, function: Measurement, *given: Any, **cell: Any
+    ) -> dict[str, Any]:
+        """Return the line of a measurement, as `measure` does without a kept line."""
         made = self.attempt(contender, function, *given, **cell)
         if made is None:
             return {}

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["lines_of", "markdown_table", "print_report", "print_table"]
-
 Line = dict[str, Any]
 
 #: Fields that are no columns: place, command and versions of a run, and keys of cells.

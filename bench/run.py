@@ -1,9 +1,11 @@
 """The one entry: ``python -m bench.run NAME [options]``.
 
-A bench is a module with ``DEFAULTS``, ``run(arguments, recorder)`` and, for options of
-its own, ``add_arguments(parser)``. Only the chosen one is imported, so that PyTorch and
-CuPy are needed by GPU benches alone. Runs wait until their kernels are compiled, so
-that the second of two is warm; benches with ``COMPILES_BEHIND`` wait themselves.
+A bench is a module with ``run(arguments, recorder)`` and ``DEFAULTS``. Its entries are
+options, which have the types of their defaults; those of lists take several values.
+``CHOICES`` has the values that are allowed, and ``add_arguments(parser)`` adds other
+options. Only the chosen bench is imported, so that PyTorch and CuPy are needed by GPU
+benches alone. Runs wait until their kernels are compiled, so that the second of two is
+warm; benches with ``COMPILES_BEHIND`` wait themselves.
 """
 
 from __future__ import annotations
@@ -55,14 +57,44 @@ BENCHES = {
 }
 
 
-#: Options of all benches whose `DEFAULTS` have a value for them.
-SHARED: dict[str, dict[str, Any]] = {
-    "target": {"choices": ["cpu", "cuda"], "help": "where it runs"},
-    "budget": {"type": float, "help": "s after which nothing starts"},
-    "cell": {"type": float, "help": "most s of a cell"},
-    "data": {"help": "folder of the data sets"},
-    "page": {"help": "Markdown page to write"},
+#: Options of `DEFAULTS` whose names do not say all.
+HELP = {
+    "algorithms": "functions to call, by commas, or all",
+    "blocks": "bounds on blocks of a multiprocessor; 0 for none",
+    "budget": "s after which nothing starts",
+    "cell": "most s of a cell",
+    "data": "folder of the data sets",
+    "days": "length and step of a window",
+    "functions": "names; default all",
+    "gpus": "ranks, beside one",
+    "hub_blocks": "bounds on blocks of hubs, with FA",
+    "lazy": "calls import Numba",
+    "limit": "most s of a trial, or of ncu",
+    "logs": "folder that logs with errors are copied to",
+    "markdown": "page with the tables",
+    "mixed": "insert and delete at once",
+    "page": "Markdown page to write",
+    "per_doubling": "sizes of runs",
+    "probe_graph": "graph for counting; none to leave out",
+    "probe_limit": "s that the counting may take",
+    "ranks": "2,4,8 or 2..1024",
+    "ratings": "how many are factorised",
+    "rounds": "of the whole protocol, or of the table of memory",
+    "scale": "2**scale vertices of an R-MAT graph",
+    "seconds": "most that a cell repeats for",
+    "size": "V,E of a uniform graph",
+    "sizes": "updates of a batch, or vertices",
+    "skip": "days before the first window",
+    "supersteps": "at most",
+    "target": "where it runs",
+    "tools": "names, by commas",
+    "wait": "compile nothing behind calls",
+    "weak": "edges grow with ranks",
+    "without": "libraries that are not called",
+    "workers": "processes that compile kernels ahead; 0 for none",
 }
+#: Types of options without a default.
+TYPES = {"scale": int}
 
 
 def comma_integers(text: str) -> list[int]:
@@ -87,6 +119,21 @@ def common_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def add_option(
+    parser: argparse.ArgumentParser, name: str, default: Any, choices: Any
+) -> None:
+    """Add the option of an entry of `DEFAULTS`."""
+    how: dict[str, Any] = {"help": HELP.get(name)}
+    if isinstance(default, bool):
+        how["action"] = "store_true"
+    else:
+        is_list = isinstance(default, list)
+        one = next(iter(default), None) if is_list else default
+        how["type"] = TYPES.get(name, str) if one is None else type(one)
+        how |= {"choices": choices, "nargs": "*" if is_list else None}
+    parser.add_argument(f"--{name.replace('_', '-')}", **how)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one bench; 1 if one of its checks failed or a contender raised."""
     argv = sys.argv[1:] if argv is None else argv
@@ -96,8 +143,9 @@ def main(argv: list[str] | None = None) -> int:
     module: Any = importlib.import_module(BENCHES[argv[0]])
     parser.description = module.__doc__
     defaults = dict(module.DEFAULTS)
-    for name in defaults.keys() & SHARED.keys():
-        parser.add_argument(f"--{name}", **SHARED[name])
+    choices = {"target": ["cpu", "cuda"], **getattr(module, "CHOICES", {})}
+    for name in sorted(defaults.keys() - {"graph", "k", "repeat"}):
+        add_option(parser, name, defaults[name], choices.get(name))
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)
     parser.set_defaults(**defaults)

@@ -5,21 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-__all__ = [
-    "Budget",
-    "Contender",
-    "interleave",
-    "join_compilers",
-    "time_batches",
-    "time_call",
-    "time_calls",
-    "time_events",
-    "wait_for_gpu",
-    "with_answers",
-]
+import numpy as np
 
 
 def _nothing() -> None: ...
@@ -72,12 +61,30 @@ class Contender:
         Outside it, before each trial: resets the state.
     threads : int or None
         Numba's threads during the call.
+    fields : dict
+        Further fields of its line.
+    trials : list of float
+        ms, by `interleave`.
+    answer : object
+        The last result of the call.
     """
 
     name: str
     call: Callable[[], Any]
     before: Callable[[], Any] = _nothing
     threads: int | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    trials: list[float] = field(default_factory=list)
+    answer: Any = None
+
+    def run(self) -> None:
+        """Call, and keep the answer."""
+        self.answer = self.call()
+
+    def time_both(self, target: str) -> Any:
+        """Return ms by both clocks; the earlier answer is freed before."""
+        self.answer = None
+        return time_both(self.run, target)
 
 
 def with_answers(result: Any) -> Any:
@@ -113,26 +120,35 @@ def time_call(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - begun) * 1e3
 
 
-def interleave(
-    contenders: list[Contender], repeat: int, warm_up: int = 2
-) -> dict[tuple[str, int | None], list[float]]:
-    """Return ms of each trial, by name and threads; one trial of each in turn."""
+def time_both(call: Callable[[], Any], target: str = "cpu") -> Any:
+    """Return ms of a call until the target is idle, by the clock and of processors."""
+    begun = np.array([time.perf_counter(), time.process_time()])
+    call()
+    wait_for_gpu(target)
+    return ([time.perf_counter(), time.process_time()] - begun) * 1e3
+
+
+def by_clocks(taken: list[Any]) -> tuple[list[float], dict[str, float]]:
+    """Return trials of `time_both` by the clock, and the median of processors' time."""
+    clock, processors = np.array(taken).T
+    return clock.tolist(), {"processor_ms": float(np.median(processors))}
+
+
+def interleave(contenders: list[Contender], repeat: int, warm_up: int = 2) -> None:
+    """Add the trials and the last answer to each contender; one trial each in turn."""
     import numba
 
-    trials: dict[tuple[str, int | None], list[float]] = {
-        (c.name, c.threads): [] for c in contenders
-    }
     most = numba.get_num_threads()
     for number in range(warm_up + repeat):
         for contender in contenders:
             contender.before()
+            contender.answer = None  # freed outside the timed region
             numba.set_num_threads(contender.threads or most)
-            taken = time_call(contender.call)
+            taken = time_call(contender.run)
             join_compilers()
             numba.set_num_threads(most)
             if number >= warm_up:
-                trials[contender.name, contender.threads].append(taken)
-    return trials
+                contender.trials.append(taken)
 
 
 def time_calls(
@@ -140,27 +156,22 @@ def time_calls(
     repeat: int,
     *,
     target: str = "cpu",
-    engine: Any = None,
     warm_up: int = 0,
-    each: int = 1,
+    limit_s: float = math.inf,
 ) -> list[float]:
-    """Return ms of calls until the target is idle, of `each` equal parts of a call.
+    """Return ms of calls until the target is idle, no further ones after `limit_s`.
 
-    Ranks of an engine begin a call together. Calls that warm up are not counted;
-    behind each of them, all that was to be compiled is.
+    Calls that warm up are not counted; behind each of them, all that was to be compiled
+    is.
     """
-    trials = []
-    for number in range(warm_up + repeat):
+    for _ in range(warm_up):
+        time_both(call, target)
+        join_compilers()
+    trials: list[float] = []
+    while len(trials) < repeat and sum(trials) < 1e3 * limit_s:
         wait_for_gpu(target)
-        if engine is not None:
-            engine.barrier()
-        begun = time.perf_counter()
-        call()
-        wait_for_gpu(target)
-        trials.append(1e3 * (time.perf_counter() - begun) / each)
-        if number < warm_up:
-            join_compilers()
-    return trials[warm_up:]
+        trials.append(float(time_both(call, target)[0]))
+    return trials
 
 
 def time_batches(

@@ -20,7 +20,7 @@ import argparse
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,30 +43,17 @@ DEFAULTS = {
     "points": 1 << 16,
     "programs": ["LP", "PageRank", "BP", "MMR", "MML"],
 }
+CHOICES = {"programs": DEFAULTS["programs"]}
 CLASSES, DIMENSIONS, NEIGHBORS, LABELLED = 8, 6, 15, 0.05
 #: scikit-learn's: of all changes of a sweep, added up.
 TOLERANCE = 1e-3
 SPREADING_ALPHA = 0.2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--points", type=int, help="of the kNN graph of LP")
-    parser.add_argument("--programs", nargs="+", choices=DEFAULTS["programs"])
-
-
-@dataclass
-class Timed:
-    """A contender, its answer, and the name of the comparison."""
-
-    comparison: str
-    name: str
-    call: Callable[[], Any]
-    note: str = ""
-    answer: Any = None
-
-    def __call__(self) -> None:
-        """Run, and keep the answer."""
-        self.answer = self.call()
+def _timed(
+    comparison: str, name: str, call: Callable[[], Any], note: str = ""
+) -> Contender:
+    return Contender(name, call, fields={"comparison": comparison, "note": note})
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -85,18 +72,18 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def _measure(
-    program: str, timed: list[Timed], apart: Callable[[Any, Any], dict[str, Any]],
+    program: str, timed: list[Contender], apart: Callable[[Any, Any], dict[str, Any]],
     repeat: int, recorder: Recorder, **fields: Any,
 ) -> None:  # fmt: skip
     """Time contenders in turn; compare each with featgraph's first."""
-    trials = interleave([Contender(str(i), t) for i, t in enumerate(timed)], repeat, 1)
-    firsts = {t.comparison: t for t in reversed(timed) if t.name == "featgraph"}
-    for number, contender in enumerate(timed):
-        checks = apart(firsts[contender.comparison].answer, contender.answer)
+    interleave(timed, repeat, 1)
+    ours = {t.fields["comparison"]: t for t in timed if t.name == "featgraph"}
+    for one in timed:
+        comparison = one.fields["comparison"]
+        checks = apart(ours[comparison].answer, one.answer)
         recorder.add(
-            contender.name, trials[str(number), None], program=program,
-            comparison=contender.comparison, note=contender.note, checks=checks,
-            cell=f"{program} | {contender.comparison} | {contender.name}", **fields,
+            one.name, one.trials, program=program, **one.fields, checks=checks,
+            cell=f"{program} | {comparison} | {one.name}", **fields,
         )  # fmt: skip
 
 
@@ -139,14 +126,14 @@ def _settle(step: fg.FoldMap, graph: fg.Graph, initial: Any, **state: Any) -> An
     return values["label"]
 
 
-def _propagate(graph: fg.Graph, given: Any, weight: Any) -> Any:
+def _propagate(graph: fg.Graph, weight: Any, given: Any) -> Any:
     return _settle(
         _propagating, graph, given, clamped=fg.vertex_property(given.any(axis=1)),
         weight=fg.edge_property(weight), alpha=1.0,
     )  # fmt: skip
 
 
-def _spread(graph: fg.Graph, given: Any, weight: Any) -> Any:
+def _spread(graph: fg.Graph, weight: Any, given: Any) -> Any:
     label = _settle(
         _spreading, graph, given, given=fg.vertex_property(given),
         weight=fg.edge_property(weight), alpha=SPREADING_ALPHA,
@@ -170,41 +157,26 @@ def _points(arguments: argparse.Namespace, recorder: Recorder, load: float) -> N
         return search.kneighbors_graph(points, mode="connectivity")
 
     neighbors = find_neighbors()
-    held = _edges(neighbors)
     without, with_search = "given the kNN graph", "from points"
     given = (labels[:, None] == np.arange(CLASSES)).astype(np.float64)
 
-    def propagate(ends: Any) -> Any:
-        return _propagate(ends[0], given, ends[1])
+    for variant, ours, edges_of in (
+        ("LabelPropagation", _propagate, _edges),
+        ("LabelSpreading", _spread, lambda matrix: _edges(_laplacian(matrix))),
+    ):
 
-    def spread(ends: Any) -> Any:
-        return _spread(ends[0], given, ends[1])
+        def search(ours: Any = ours, edges_of: Any = edges_of) -> Any:
+            return ours(*edges_of(find_neighbors()), given)
 
-    for variant, ours in (("LabelPropagation", propagate), ("LabelSpreading", spread)):
-        is_spreading = variant == "LabelSpreading"
-
-        def make_edges(matrix: Any, normalised: bool = is_spreading) -> Any:
-            return _edges(_laplacian(matrix) if normalised else matrix)
-
-        ready = make_edges(neighbors) if is_spreading else held
+        ready = partial(ours, *edges_of(neighbors), given)
+        note = "scikit-learn's search for neighbors, then featgraph"
+        theirs = partial(_sklearn, variant, points, labels)
+        peers = partial(theirs, lambda x, y: neighbors), partial(theirs, "knn")
         timed = [
-            Timed(f"{variant}, {without}", "featgraph", lambda o=ours, r=ready: o(r)),
-            Timed(
-                f"{variant}, {without}",
-                "scikit-learn",
-                lambda v=variant: _sklearn(v, points, labels, lambda x, y: neighbors),
-            ),
-            Timed(
-                f"{variant}, {with_search}",
-                "featgraph",
-                lambda o=ours, m=make_edges: o(m(find_neighbors())),
-                "scikit-learn's search for neighbors, then featgraph",
-            ),
-            Timed(
-                f"{variant}, {with_search}",
-                "scikit-learn",
-                lambda v=variant: _sklearn(v, points, labels, "knn"),
-            ),
+            _timed(f"{variant}, {without}", "featgraph", ready),
+            _timed(f"{variant}, {without}", "scikit-learn", peers[0]),
+            _timed(f"{variant}, {with_search}", "featgraph", search, note),
+            _timed(f"{variant}, {with_search}", "scikit-learn", peers[1]),
         ]
         _measure(
             "LP", timed, _distributions_apart, arguments.repeat, recorder,
@@ -262,11 +234,7 @@ def _ranks(
 
     named = make_graph(name)
     graph, tol = named.graph, 1e-9
-    ends = networkx.Graph()
-    ends.add_nodes_from(range(graph.vertex_count))
-    pairs = zip(graph.sources.tolist(), graph.targets.tolist(), strict=True)
-    ends.add_edges_from(pairs)
-    ends = ends.to_directed()
+    ends = networkx.Graph(graph.to_networkx()).to_directed()
 
     def peer() -> Any:
         ranks = networkx.pagerank(ends, tol=tol, max_iter=1000)
@@ -283,9 +251,9 @@ def _ranks(
         return {"ok": worst <= 10 * graph.vertex_count * tol, "l1_apart": worst}
 
     timed = [
-        Timed(name, "featgraph", ours),
-        Timed(name, "networkx", peer, "holds making its matrix"),
-        Timed(name, "SciPy products", lambda: power_iteration(graph, 0.85, tol)),
+        _timed(name, "featgraph", ours),
+        _timed(name, "networkx", peer, "holds making its matrix"),
+        _timed(name, "SciPy products", lambda: power_iteration(graph, 0.85, tol)),
     ]
     _measure(
         program, timed, apart, arguments.repeat, recorder,
@@ -319,8 +287,8 @@ def _recurrence(
             return {"ok": worst <= 20, "epsilons_apart": worst}
 
         timed = [
-            Timed(f"{name}, k={k}", "featgraph", ours),
-            Timed(f"{name}, k={k}", "SciPy + NumPy", theirs),
+            _timed(f"{name}, k={k}", "featgraph", ours),
+            _timed(f"{name}, k={k}", "SciPy + NumPy", theirs),
         ]
         _measure(
             program, timed, apart, arguments.repeat, recorder,

@@ -10,7 +10,7 @@ ratings as confidences, ranked lists of ten, against the same model of the libra
 from __future__ import annotations
 
 import argparse
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from bench.graphs import RATINGS, data_folder, movielens
 from bench.record import Recorder
 from bench.report import markdown_table
+from bench.timing import Contender, time_call
 from featgraph.algorithms import AlternatingLeastSquares
 from featgraph.algorithms.als import als
 from featgraph.algorithms.ranking_metrics import ranking_metrics, train_test_split
@@ -45,17 +46,14 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         graph = {"name": name, "edges": int(ratings.nnz)}
         for k in arguments.k:
             for regularization in LAMBDAS:
-                begun = time.perf_counter()
-                error = _held_out(train, test, k, regularization, arguments.target)
+                given = train, test, k, regularization, arguments.target
+                held_out = Contender("explicit", partial(_held_out, *given))
                 recorder.add(
-                    "explicit",
-                    [1e3 * (time.perf_counter() - begun)],
-                    k=k, graph=graph, regularization=regularization, rmse=error,
+                    "explicit", [time_call(held_out.run)], k=k, graph=graph,
+                    regularization=regularization, rmse=held_out.answer,
                 )  # fmt: skip
             for title, model in _implicit_models(k, arguments.target):
-                begun = time.perf_counter()
-                _fit(model, train)
-                elapsed = 1e3 * (time.perf_counter() - begun)
+                elapsed = time_call(partial(_fit, model, train))
                 found = ranking_metrics(model, train, test)
                 kept = {m: round(found[m], 4) for m in METRICS}
                 recorder.add(title, [elapsed], k=k, graph=graph, **kept)

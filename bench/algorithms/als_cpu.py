@@ -18,13 +18,12 @@ from bench.graphs import data_folder, movielens
 from bench.record import Recorder
 from featgraph.algorithms.als import als
 
-DEFAULTS = {"graph": ["ml-1m"], "k": [32, 64, 128], "repeat": 10, "data": data_folder()}
+DEFAULTS = {
+    "graph": ["ml-1m"], "k": [32, 64, 128], "repeat": 10, "data": data_folder(),
+    "threads": os.cpu_count() or 1,
+}  # fmt: skip
 
 REGULARIZATION = 0.01
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -37,18 +36,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         for k in arguments.k:
             for title, measure in CONTENDERS.items():
                 given = ratings, k, arguments.repeat, arguments.threads
-                found = recorder.attempt(title, measure, *given, k=k)
-                if found is None:
-                    continue
-                trials, x, y = found
-                recorder.add(
-                    title,
-                    trials,
-                    k=k,
-                    threads=arguments.threads,
-                    graph={"name": name, "edges": int(ratings.nnz)},
-                    squared_error=_error(ratings, x, y),
-                )
+                graph = {"name": name, "edges": int(ratings.nnz)}
+                recorder.record(title, measure, *given, k=k, graph=graph)
 
 
 def _ours(solver: str) -> Any:
@@ -60,7 +49,7 @@ def _ours(solver: str) -> Any:
         )  # fmt: skip
         # Two Gram matrices and two halves; the first iteration compiles.
         trials = 1e3 * np.array(result.run.seconds).reshape(-1, 4).sum(axis=1)[1:]
-        return trials.tolist(), result.user_factors, result.item_factors
+        return _line(trials, threads, ratings, result)
 
     return measure
 
@@ -81,7 +70,7 @@ def _implicit(ratings: Any, k: int, repeat: int, threads: int) -> Any:
             callback=lambda *_: times.append(time.perf_counter()),
         )
     trials = 1e3 * np.diff(times)
-    return trials.tolist(), model.user_factors, model.item_factors
+    return _line(trials, threads, ratings, model)
 
 
 CONTENDERS = {
@@ -89,6 +78,11 @@ CONTENDERS = {
     "featgraph cg": _ours("cg"),
     "implicit cg": _implicit,
 }
+
+
+def _line(trials: Any, threads: int, ratings: Any, model: Any) -> Any:
+    error = _error(ratings, model.user_factors, model.item_factors)
+    return trials.tolist(), {"threads": threads, "squared_error": error}
 
 
 def _error(ratings: Any, x: Any, y: Any) -> float:

@@ -14,7 +14,8 @@ float64.
 from __future__ import annotations
 
 import argparse
-import time
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from scipy import sparse
 
 from bench.graphs import RATINGS, data_folder, movielens
 from bench.record import Recorder
+from bench.timing import Contender, time_call
 from featgraph.algorithms.als import als
 
 DEFAULTS = {
@@ -47,62 +49,40 @@ MOST_WITH_HISTORY = 5_000_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--solver", choices=SOLVERS, action="append")
-    parser.add_argument("--schedule", default="auto", help="of the half supersteps")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float64"))
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time both solvers on every matrix and K."""
     recorder.use("cuda")
     for name in arguments.graph:
-        ratings = ratings_of(arguments.data, name).astype(arguments.dtype)
+        ratings = ratings_of(arguments.data, name).astype(np.float32)
         graph = {"name": name, "edges": int(ratings.nnz), "shape": list(ratings.shape)}
         options = {
             "regularization": REGULARIZATION, "implicit": True, "target": "cuda",
-            "weighted_regularization": False, "dtype": arguments.dtype,
-            "schedule": arguments.schedule,
+            "weighted_regularization": False, "dtype": "float32", "schedule": "auto",
         }  # fmt: skip
-        for k in arguments.k:
-            for solver in arguments.solver or SOLVERS:
-                _time(recorder, arguments.repeat, ratings, graph, k, solver, options)
+        for k, solver in product(arguments.k, arguments.solver or SOLVERS):
+            own = {**options, "factors": k, "solver": solver}
+            given = arguments.repeat, ratings, own
+            recorder.record(f"featgraph {solver}", _time, *given, k=k, graph=graph)
 
 
 def _time(
-    recorder: Recorder,
-    repeat: int,
-    ratings: Any,
-    graph: dict[str, Any],
-    k: int,
-    solver: str,
-    options: dict[str, Any],
-) -> None:
-    title = f"featgraph {solver}"
+    repeat: int, ratings: Any, options: dict[str, Any]
+) -> tuple[list[float], dict[str, Any]]:
+    solver = options["solver"]
     history = solver == "cg" or ratings.nnz <= MOST_WITH_HISTORY
-    options = {**options, "factors": k, "solver": solver}
-    result = recorder.attempt(
-        title,
-        lambda: als(ratings, iterations=repeat + 1, history=history, **options),
-        k=k,
-    )
-    if result is None:
-        return
-    begin = time.perf_counter()
-    again = als(ratings, iterations=2, **options)
-    beside = time.perf_counter() - begin - sum(again.run.seconds)
+    result = als(ratings, iterations=repeat + 1, history=history, **options)
+    again = Contender("again", partial(als, ratings, iterations=2, **options))
+    beside = time_call(again.run) - 1e3 * sum(again.answer.run.seconds)
     # Gram matrix and half, of either side; the first iteration compiles.
     parts = 1e3 * np.array(result.run.seconds).reshape(-1, 4)[1:]
-    recorder.add(
-        title,
-        parts.sum(axis=1).tolist(),
-        k=k,
-        dtype=options["dtype"],
-        schedule=options["schedule"],
-        graph=graph,
-        parts_ms=np.median(parts, axis=0).tolist(),
-        beside_ms=1e3 * beside,
-        residuals=result.residuals.tolist(),
-        checks=_checks(ratings, result, solver),
-    )
+    return parts.sum(axis=1).tolist(), {
+        "dtype": options["dtype"], "schedule": options["schedule"],
+        "parts_ms": np.median(parts, axis=0).tolist(), "beside_ms": beside,
+        "residuals": result.residuals.tolist(),
+        "checks": _checks(ratings, result, solver),
+    }  # fmt: skip
 
 
 def ratings_of(folder: str, name: str) -> Any:
@@ -148,22 +128,17 @@ def _checks(ratings: Any, result: Any, solver: str) -> dict[str, Any]:
 def _system_error(ratings: Any, x: Any, y: Any) -> float:
     """Return the largest residual of an item's system, next to its right-hand side."""
     degrees = np.bincount(ratings.indices, minlength=ratings.shape[1])
-    chosen = np.argsort(degrees, kind="stable")[
-        np.linspace(
-            np.count_nonzero(degrees == 0), len(degrees) - 1, CHECKED, dtype=int
-        )
-    ]
-    is_chosen = np.zeros(len(degrees), bool)
-    is_chosen[chosen] = True
-    places = np.flatnonzero(is_chosen[ratings.indices])
-    users = np.searchsorted(ratings.indptr, places, side="right") - 1
+    least, most = np.count_nonzero(degrees == 0), len(degrees) - 1
+    places = np.linspace(least, most, CHECKED, dtype=int)
+    chosen = np.argsort(degrees, kind="stable")[places]
+    columns = ratings[:, chosen].tocsc()
     gram = x.T.astype(np.float64) @ x.astype(np.float64)
     gram += REGULARIZATION * np.eye(x.shape[1])
     found = 0.0
-    for item in chosen:
-        mine = ratings.indices[places] == item
-        own = x[users[mine]].astype(np.float64)
-        confidence = ratings.data[places[mine]].astype(np.float64)
+    for number, item in enumerate(chosen):
+        mine = slice(*columns.indptr[number : number + 2])
+        own = x[columns.indices[mine]].astype(np.float64)
+        confidence = columns.data[mine].astype(np.float64)
         right = own.T @ confidence
         left = gram @ y[item] + own.T @ ((confidence - 1) * (own @ y[item]))
         found = max(found, float(np.abs(left - right).max() / np.abs(right).max()))

@@ -10,9 +10,11 @@ also into those that became due, whether their turn was yet to come or not.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -26,9 +28,6 @@ from featgraph.runtime.devices.protocol import BoundEntry, Device
 from featgraph.runtime.loops.worklist import CpuQueue
 from featgraph.runtime.loops.worklist_cuda import CudaQueue
 from featgraph.runtime.memory.graph_arrays import graph_arrays
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: The loop over few vertices of a GPU is compiled behind runs, and not otherwise.
 COMPILES_BEHIND = True
@@ -99,30 +98,20 @@ class _Problem:
 
     def __init__(self, name: str, graph: fg.Graph, target: str) -> None:
         self.step, make, self.key, self.deltas = PROGRAMS[name]
-        self.make = partial(make, graph)
-        self.state = fg.State(graph, **self.make())
-        self.start = {
-            n: self.state[n].copy() for n in ("distance", "predecessor", "label")
-            if n in self.state
-        }  # fmt: skip
+        self.state, self.target = fg.State(graph, **make(graph)), target
+        names = self.state.signature.keys() & {"distance", "predecessor", "label"}
+        self.start = {name: self.state[name].copy() for name in names}
         self.root = None
         if name == "sssp":
             self.root = np.flatnonzero(self.start["distance"][:, 0] == 0)
-        self.target = target
 
     def reset(self) -> None:
         for name, values in self.start.items():
             self.state[name] = values
 
     def iterate(self, **options: Any) -> fg.Run:
-        return fg.iterate(
-            self.step,
-            self.state,
-            active=self.root,
-            target=self.target,
-            max_supersteps=MOST_SUPERSTEPS,
-            **options,
-        )
+        options |= {"target": self.target, "max_supersteps": MOST_SUPERSTEPS}
+        return fg.iterate(self.step, self.state, active=self.root, **options)
 
 
 @contextmanager
@@ -149,13 +138,11 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
         arrays, along = graph_arrays(graph, self), "out" if pushes else "in"
         edges[0] += self.sets.edges_of(chosen, arrays, along)
 
-    device.launch = counted  # type: ignore[method-assign]
-    loop.run_several = counted_several
-    try:
+    with (
+        mock.patch.object(device, "launch", counted),
+        mock.patch.object(loop, "run_several", counted_several),
+    ):
         yield edges
-    finally:
-        device.launch = launch  # type: ignore[method-assign]
-        loop.run_several = run_several
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -165,27 +152,21 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         for name in PROGRAMS:
             problem = _Problem(name, named.graph, arguments.target)
             ways = _ways(problem.key, problem.deltas)
-            ends, counts, edges = {}, {}, {}
+            contenders, ends = [], {}
             for way, options in ways.items():
                 problem.reset()
                 with _counting(problem.state.graph, problem.target) as counted:
-                    counts[way] = problem.iterate(**options).supersteps
-                edges[way] = counted[0] / named.graph.edge_count
+                    fields = {"supersteps": problem.iterate(**options).supersteps}
+                evaluated = counted[0] / named.graph.edge_count
+                fields["edges_evaluated"] = round(evaluated, 2)
                 ends[way] = problem.state[problem.key].copy()
-            contenders = [
-                Contender(way, partial(problem.iterate, **options), problem.reset)
-                for way, options in ways.items()
-            ]
-            trials = interleave(contenders, arguments.repeat, warm_up=1)
-            for (way, _), times in trials.items():
-                same = bool(np.array_equal(ends[way], ends["synchronous"]))
+                call = partial(problem.iterate, **options)
+                contenders.append(Contender(way, call, problem.reset, fields=fields))
+            interleave(contenders, arguments.repeat, warm_up=1)
+            for one in contenders:
+                same = bool(np.array_equal(ends[one.name], ends["synchronous"]))
                 recorder.add(
-                    way,
-                    times,
-                    program=name,
-                    target=arguments.target,
-                    graph=named.describe(),
-                    supersteps=counts[way],
-                    edges_evaluated=round(edges[way], 2),
+                    one.name, one.trials, **one.fields, program=name,
+                    target=arguments.target, graph=named.describe(),
                     checks={"ok": same},
-                )
+                )  # fmt: skip

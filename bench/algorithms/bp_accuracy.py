@@ -82,14 +82,14 @@ def models(
     folder: Path, wanted: list[str] | None
 ) -> Iterator[tuple[str, fg.FactorGraph, Mapping[int, int], list[Array]]]:
     """Yield name, model, evidence and exact marginals."""
-    for path in sorted((folder / "bn").glob("*.bif.gz")):
-        name = path.name.removesuffix(".bif.gz")
-        if not wanted or name in wanted:
+    for path in sorted([*folder.glob("bn/*.bif.gz"), *folder.glob("uai2014/*.uai.gz")]):
+        name, kind, _ = path.name.split(".")
+        if wanted and name not in wanted:
+            continue
+        if kind == "bif":
             model = fg.read_bif(path)
             yield name, model, {}, _kept_marginals(path.parent, name, model)
-    for path in sorted((folder / "uai2014").glob("*.uai.gz")):
-        name = path.name.removesuffix(".uai.gz")
-        if not wanted or name in wanted:
+        else:
             evidence = fg.read_uai_evidence(path.with_name(f"{name}.uai.evid.gz"))
             exact = fg.read_uai_marginals(path.with_name(f"{name}.uai.MAR.gz"))
             yield name, fg.read_uai(path), evidence, exact
@@ -110,10 +110,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     for name, model, evidence, exact in models(folder, arguments.graph):
         for damping in DAMPINGS:
             given = model, evidence, exact, damping, arguments.target
-            line = recorder.attempt(name, measure, *given)
-            if line is not None:
-                recorder.add(name, line.pop("trials_ms"), **line)
-            if line is None or line.get("converged", True):
+            if recorder.record(name, measure, *given).get("converged", True):
                 break
     if arguments.page:
         write_page(Path(arguments.page), recorder)
@@ -125,8 +122,8 @@ def measure(
     exact: list[Array],
     damping: float,
     target: str,
-) -> dict[str, Any]:
-    """Return one row of the table."""
+) -> tuple[list[float], dict[str, Any]]:
+    """Return the time and the other fields of one row of the table."""
     left = model.given(evidence)
     widest = max(len(factor.scope) for factor in left.factors)
     sizes = [factor.table.size for factor in left.factors if len(factor.scope) > 1]
@@ -137,18 +134,14 @@ def measure(
         "form": "pairwise" if widest <= 2 else "factors",
     }
     if widest > 2 and row["k"] > MAX_ENTRIES:
-        return {**row, "trials_ms": [], "refused": True}
+        return [], {**row, "refused": True}
+    options: dict[str, Any] = {"damping": damping, "target": target}
+    options |= {"epsilon": EPSILON, "max_supersteps": MAX_SUPERSTEPS}
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
         result = factor_propagation(
-            model,
-            evidence=evidence,
-            damping=damping,
-            epsilon=EPSILON,
-            max_supersteps=MAX_SUPERSTEPS,
-            dtype=np.float64,
-            target=target,
+            model, evidence=evidence, dtype=np.float64, **options
         )
     elapsed_ms = 1e3 * (time.perf_counter() - begun)
     errors = np.concatenate(
@@ -158,9 +151,8 @@ def measure(
             if number not in evidence
         ]
     )
-    return {
+    return [elapsed_ms], {
         **row,
-        "trials_ms": [elapsed_ms],
         "damping": damping,
         "converged": result.converged,
         "supersteps": result.supersteps,

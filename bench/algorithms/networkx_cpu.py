@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import networkx as nx
@@ -23,7 +24,7 @@ import numpy as np
 
 from bench.graphs import make_graph
 from bench.record import Recorder
-from bench.timing import time_call
+from bench.timing import Contender, interleave
 from featgraph.networkx.backend import CLAIMS
 
 DEFAULTS = {
@@ -33,14 +34,6 @@ DEFAULTS = {
     "functions": [],
     "limit": 20.0,
 }
-BACKENDS = ("networkx", "converting", "converted")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--functions", nargs="+", help="names; default all")
-    parser.add_argument(
-        "--limit", type=float, help="seconds a trial; larger graphs are left out"
-    )
 
 
 @dataclass
@@ -130,7 +123,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             if medians:
                 found[name][size] = medians
     for name, sizes in found.items():
-        for contender in BACKENDS[1:]:
+        for contender in ("converting", "converted"):
             pays = pays_from(
                 {s: (t["networkx"], t[contender]) for s, t in sizes.items()}
             )
@@ -142,38 +135,25 @@ def _measure(
 ) -> dict[str, float]:
     graph, arguments = graphs.arguments(name)
     function = getattr(nx, name)  # with its decorators, which read a seed
-    answers: dict[str, Any] = {}
 
-    def call(contender: str) -> Callable[[], None]:
-        backend = "networkx" if contender == "networkx" else "featgraph"
+    def call(backend: str) -> Any:
+        answer = function(graph, **arguments, backend=backend)
+        return list(answer) if isinstance(answer, Iterator) else answer
 
-        def timed() -> None:
-            answer = function(graph, **arguments, backend=backend)
-            answers[contender] = (
-                list(answer) if isinstance(answer, Iterator) else answer
-            )
-
-        return timed
-
-    trials: dict[str, list[float]] = {contender: [] for contender in BACKENDS}
-    for trial in range(-1, repeat):  # the first compiles
-        for contender in BACKENDS:
-            if contender == "converting":
-                graph.__networkx_cache__.clear()
-            taken = time_call(call(contender))
-            if trial >= 0:
-                trials[contender].append(taken)
-    for contender, taken in trials.items():
-        apart = difference(answers[contender], answers["networkx"])
+    ours, theirs = partial(call, "featgraph"), partial(call, "networkx")
+    contenders = [
+        Contender("networkx", theirs),
+        Contender("converting", ours, graph.__networkx_cache__.clear),
+        Contender("converted", ours),
+    ]
+    interleave(contenders, repeat, warm_up=1)
+    for one in contenders:
+        apart = difference(one.answer, contenders[0].answer)
         recorder.add(
-            contender,
-            taken,
-            function=name,
-            size=size,
-            graph=graphs.described,
+            one.name, one.trials, function=name, size=size, graph=graphs.described,
             checks={"apart": apart, "ok": apart < 1e-6},
-        )
-    return {contender: float(np.median(taken)) for contender, taken in trials.items()}
+        )  # fmt: skip
+    return {one.name: float(np.median(one.trials)) for one in contenders}
 
 
 def difference(ours: Any, theirs: Any) -> float:

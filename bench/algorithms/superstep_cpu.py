@@ -15,8 +15,7 @@ import numpy as np
 import featgraph as fg
 from bench.baselines.label_propagation_numba import edge_balanced_words, make_superstep
 from bench.baselines.sparse_products import ScipyProduct, ScipySuperstep
-from bench.graphs import make_graph
-from bench.programs import ALPHA, EPSILON, Problem, step
+from bench.programs import ALPHA, EPSILON, Problem, problems, step
 from bench.record import Recorder
 from bench.timing import Contender, interleave
 from featgraph.runtime.devices.choose import choose_device
@@ -24,8 +23,9 @@ from featgraph.runtime.devices.choose import choose_device
 DEFAULTS = {"graph": ["rmat-1m"], "k": [8], "repeat": 15, "threads": "1,2"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", help="Numba's thread counts, by commas")
+def _checks(problem: Problem, labels: Any, words: Any) -> dict[str, Any]:
+    mask = fg.ActiveSet.from_words(problem.graph.vertex_count, words).mask
+    return problem.check(labels, mask)
 
 
 class Featgraph:
@@ -42,9 +42,7 @@ class Featgraph:
 
     def check(self) -> dict[str, Any]:
         """Compare the values behind the first call with the float64 answer."""
-        count = self.problem.graph.vertex_count
-        committed = fg.ActiveSet.from_words(count, self.outcome).mask
-        return self.problem.check(self.problem.state["label"], committed)
+        return _checks(self.problem, self.problem.state["label"], self.outcome)
 
 
 class ByHand:
@@ -75,9 +73,7 @@ class ByHand:
 
     def check(self) -> dict[str, Any]:
         """Compare the values behind the first call with the float64 answer."""
-        count = self.problem.graph.vertex_count
-        committed = fg.ActiveSet.from_words(count, self.passed).mask
-        return self.problem.check(self.next, committed)
+        return _checks(self.problem, self.next, self.passed)
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -86,35 +82,26 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
     wanted = [int(t) for t in arguments.threads.split(",")]
     threads = [t for t in wanted if t <= numba.get_num_threads()]
-    for name in arguments.graph:
-        named = make_graph(name)
-        for k in arguments.k:
-            problem = Problem(named.graph, k)
-            fused, by_hand = Featgraph(problem), ByHand(problem, max(threads))
-            product, whole = ScipyProduct(problem), ScipySuperstep(problem)
-            for call in (fused, by_hand, product, whole):
-                call()
-            checks = {
-                "featgraph": fused.check(),
-                "by hand (Numba)": by_hand.check(),
-                "SciPy product alone": problem.check_aggregate(product.result()),
-                "SciPy + NumPy": problem.check(whole.result(), whole.committed),
-            }
-            contenders = [
-                Contender("SciPy product alone", product, threads=1),
-                Contender("SciPy + NumPy", whole, threads=1),
-            ]
-            for count in threads:
-                contenders.append(Contender("featgraph", fused, problem.reset, count))
-                contenders.append(Contender("by hand (Numba)", by_hand, threads=count))
-            trials = interleave(contenders, arguments.repeat)
-            for (contender, count), taken in trials.items():
-                recorder.add(
-                    contender,
-                    taken,
-                    k=k,
-                    threads=count,
-                    bytes=problem.compulsory_bytes(),
-                    checks=checks[contender],
-                    graph=named.describe(),
-                )
+    for problem, fields in problems(arguments):
+        fused, by_hand = Featgraph(problem), ByHand(problem, max(threads))
+        product, whole = ScipyProduct(problem), ScipySuperstep(problem)
+        for call in (fused, by_hand, product, whole):
+            call()
+        checks = {
+            "featgraph": fused.check(),
+            "by hand (Numba)": by_hand.check(),
+            "SciPy product alone": problem.check_aggregate(product.result()),
+            "SciPy + NumPy": problem.check(whole.result(), whole.committed),
+        }
+        contenders = [
+            Contender("SciPy product alone", product, threads=1),
+            Contender("SciPy + NumPy", whole, threads=1),
+        ]
+        for count in threads:
+            contenders.append(Contender("featgraph", fused, problem.reset, count))
+            contenders.append(Contender("by hand (Numba)", by_hand, threads=count))
+        interleave(contenders, arguments.repeat)
+        fields["bytes"] = problem.compulsory_bytes()
+        for one in contenders:
+            own = {"threads": one.threads, "checks": checks[one.name]}
+            recorder.add(one.name, one.trials, **own, **fields)

@@ -9,6 +9,7 @@ methods.
 from __future__ import annotations
 
 import ctypes
+import io
 import shutil
 import subprocess
 import tempfile
@@ -18,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-__all__ = ["Device", "Host", "compile_cuda", "has_host_compiler", "resources"]
 
 FOLDER = Path(__file__).parent / "kernels"
 #: Entries of each file, and the argument types that ctypes needs: p, i (32 bits), f.
@@ -42,11 +41,14 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def _arguments(file: str, entry: str, given: Sequence[Any]) -> list[Any]:
+def _arguments(file: str, entry: str, given: Sequence[Any]) -> tuple[list[Any], Any]:
+    """Return arguments of C, which live until they are copied, and pointers to them."""
     letters = ENTRIES[file][entry]
     if len(letters) != len(given):
         raise TypeError(f"{entry} takes {len(letters)} arguments, got {len(given)}")
-    return [_TYPES[letter](value) for letter, value in zip(letters, given, strict=True)]
+    held = [_TYPES[letter](value) for letter, value in zip(letters, given, strict=True)]
+    addresses = map(ctypes.addressof, held)
+    return held, (ctypes.c_void_p * len(held))(*addresses)
 
 
 @cache
@@ -63,32 +65,14 @@ def compile_cuda(
         As ``-Dname=value``.
     arch : str
     """
-    from cuda.bindings import nvrtc
-
-    def checked(outcome: Any) -> Any:
-        if int(outcome[0]) != 0:
-            raise RuntimeError(f"NVRTC reported {outcome[0]}")
-        return outcome[1:]
-
-    def fetched(size: Any, get: Any) -> bytes:
-        buffer = b" " * checked(size(program))[0]
-        checked(get(program, buffer))
-        return buffer
+    from cuda.core import Program, ProgramOptions
 
     text = (FOLDER / f"{file}.cu").read_text(encoding="utf-8")
     head = "".join(f"#define {name} {value}\n" for name, value in defines)
-    source = (head + "#line 1\n" + text).encode()
-    (program,) = checked(
-        nvrtc.nvrtcCreateProgram(source, f"{file}.cu".encode(), 0, [], [])
-    )
-    options = ["-std=c++17", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
-    error = nvrtc.nvrtcCompileProgram(
-        program, len(options), [option.encode() for option in options]
-    )[0]
-    log = fetched(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode()
-    if int(error) != 0:
-        raise RuntimeError(log)
-    return fetched(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN), log
+    options = ProgramOptions(std="c++17", arch=arch, ptxas_options=["-v"])
+    log = io.StringIO()
+    program = Program(f"{head}#line 1\n{text}", "c++", options)
+    return program.compile("cubin", logs=log).code, log.getvalue()
 
 
 def resources(file: str, **defines: int) -> Any:
@@ -110,10 +94,8 @@ class Device:
 
         self._cuda, self._driver = cuda, driver
         own = cuda.get_current_device()
-        self.multiprocessors, (major, minor) = (
-            own.MULTIPROCESSOR_COUNT,
-            own.compute_capability,
-        )
+        self.multiprocessors = own.MULTIPROCESSOR_COUNT
+        major, minor = own.compute_capability
         self._arch = f"sm_{major}{minor}"
         cuda.current_context()
         self._functions: dict[Any, Any] = {}
@@ -164,16 +146,9 @@ class Device:
     ) -> None:  # fmt: skip
         """Launch a kernel; does not wait for it."""
         function = self._function(file, entry, defines)
-        held = _arguments(file, entry, given)  # alive until the launch has copied them
-        pointers = (ctypes.c_void_p * len(held))(
-            *(ctypes.addressof(value) for value in held)
-        )
-        where = ctypes.addressof(pointers)
-        self._checked(
-            self._driver.cuLaunchKernel(
-                function, max(grid, 1), 1, 1, block, 1, 1, 0, 0, where, 0
-            )
-        )
+        _held, pointers = _arguments(file, entry, given)
+        where, grids = ctypes.addressof(pointers), (max(grid, 1), 1, 1, block, 1, 1)
+        self._checked(self._driver.cuLaunchKernel(function, *grids, 0, 0, where, 0))
 
 
 def has_host_compiler() -> bool:
@@ -186,31 +161,19 @@ def _host_library(file: str, defines: tuple[tuple[str, int], ...]) -> Any:
     compiler = shutil.which("g++")
     if compiler is None:
         raise RuntimeError("kernels run on the host through g++, which is not there")
-    folder = Path(tempfile.mkdtemp(prefix="featgraph-kernels-"))
     text = f'#include "{FOLDER / "on_host.h"}"\n#include "{FOLDER / file}.cu"\n'
     text += "".join(f"KERNEL({entry})\n" for entry in ENTRIES[file])
-    (folder / "module.cpp").write_text(text, encoding="utf-8")
-    command = [
-        compiler,
-        "-O1",
-        "-std=c++17",
-        "-shared",
-        "-fPIC",
-        "-fno-strict-aliasing",
-    ]
-    command += ["-w", *(f"-D{name}={value}" for name, value in defines)]
-    done = subprocess.run(
-        [*command, str(folder / "module.cpp"), "-o", str(folder / "module.so")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        shutil.rmtree(folder)
-        raise RuntimeError(done.stderr)
-    library = ctypes.CDLL(str(folder / "module.so"))
-    shutil.rmtree(folder)  # it is loaded
-    return library
+    with tempfile.TemporaryDirectory(prefix="featgraph-kernels-") as folder:
+        Path(folder, "module.cpp").write_text(text, encoding="utf-8")
+        options = ["-O1", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing"]
+        options += ["-w", *(f"-D{name}={value}" for name, value in defines)]
+        command = [compiler, *options, "module.cpp", "-o", "module.so"]
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        return ctypes.CDLL(f"{folder}/module.so")
 
 
 class Host:
@@ -250,8 +213,5 @@ class Host:
     ) -> None:  # fmt: skip
         """Run a kernel."""
         library = _host_library(file, tuple(sorted(defines.items())))
-        held = _arguments(file, entry, given)
-        pointers = (ctypes.c_void_p * len(held))(
-            *(ctypes.addressof(value) for value in held)
-        )
+        _held, pointers = _arguments(file, entry, given)
         library[f"host_{entry}"](max(grid, 1), block, pointers)

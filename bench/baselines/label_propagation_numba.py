@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange, uint32
 
-__all__ = ["edge_balanced_words", "make_superstep"]
-
 FAST_MATH = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 

@@ -6,21 +6,14 @@ vertex moves by more than its epsilon: the rule that featgraph stops by.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from bench.learning.problems import ALPHA, LearningProblem
-
-__all__ = ["PEERS", "power_iteration"]
-
-
-def _matrix(problem: LearningProblem, values: Any) -> Any:
-    """Return the in-edges as a matrix with these values, row v its in-edges."""
-    ins, count = problem.graph.in_edges, problem.graph.vertex_count
-    parts = (values, ins.column_indices, ins.row_offsets)
-    return scipy.sparse.csr_array(parts, shape=(count, count))
+from bench.programs import in_matrix
 
 
 def _commit(new: Any, old: Any, epsilon: float) -> tuple[Any, bool]:
@@ -28,80 +21,66 @@ def _commit(new: Any, old: Any, epsilon: float) -> tuple[Any, bool]:
     return np.where(moved[:, None], new, old), bool(moved.any())
 
 
-class Ranking:
+def _settle(step: Callable[[Any], Any], values: Any, epsilon: float) -> Any:
+    """Return the values after which a superstep moves no vertex by over epsilon."""
+    goes_on = True
+    while goes_on:
+        values, goes_on = _commit(step(values), values, epsilon)
+    return values
+
+
+def ranking(problem: LearningProblem) -> Callable[[], Any]:
     """MMR: a sparse product for each manifold."""
+    query, weight = problem.initial["score"], problem.state.stored("weight")
+    columns = [np.ascontiguousarray(column) for column in weight.T]
+    matrices = [in_matrix(problem.graph, column) for column in columns]
+    mass = np.stack([m.sum(axis=1) for m in matrices], axis=1)
+    factor = np.float32(ALPHA) / np.where(mass == 0, 1, mass)
+    given = np.float32(1 - ALPHA) * query
 
-    def __init__(self, problem: LearningProblem) -> None:
-        self.problem = problem
-        self.query = problem.initial["score"]
-        weight = problem.state.stored("weight")
-        columns = [np.ascontiguousarray(column) for column in weight.T]
-        self.matrices = [_matrix(problem, column) for column in columns]
-        mass = np.stack([m.sum(axis=1) for m in self.matrices], axis=1)
-        self.factor = np.float32(ALPHA) / np.where(mass == 0, 1, mass)
+    def step(rank: Any) -> Any:
+        columns = [m @ rank[:, f] for f, m in enumerate(matrices)]
+        return factor * np.stack(columns, axis=1) + given
 
-    def __call__(self) -> Any:
-        """Return the ranks."""
-        rank, goes_on = self.query, True
-        given = np.float32(1 - ALPHA) * self.query
-        while goes_on:
-            columns = [m @ rank[:, f] for f, m in enumerate(self.matrices)]
-            new = self.factor * np.stack(columns, axis=1) + given
-            rank, goes_on = _commit(new, rank, self.problem.epsilon)
-        return rank
+    return lambda: _settle(step, query, problem.epsilon)
 
 
-class Modes:
+def modes(problem: LearningProblem) -> Callable[[], Any]:
     """MML: a sparse product with the fused weights."""
-
-    def __init__(self, problem: LearningProblem) -> None:
-        self.problem = problem
-        self.given = problem.initial["mmode"]
-        self.matrix = _matrix(problem, problem.state.stored("fused"))
-
-    def __call__(self) -> Any:
-        """Return the modes."""
-        mode, goes_on = self.given, True
-        given = np.float32(1 - ALPHA) * self.given
-        while goes_on:
-            new = self.matrix @ mode + given
-            mode, goes_on = _commit(new, mode, self.problem.epsilon)
-        return mode
+    mode, weights = problem.initial["mmode"], problem.state.stored("fused")
+    matrix = in_matrix(problem.graph, weights)
+    given = np.float32(1 - ALPHA) * mode
+    return lambda: _settle(lambda m: matrix @ m + given, mode, problem.epsilon)
 
 
-class Beliefs:
+def beliefs(problem: LearningProblem) -> Callable[[], Any]:
     """BP: all messages as one array, summed by a sparse product with ones."""
+    graph, ins = problem.graph, problem.graph.in_edges
+    ones, slots = np.ones(graph.edge_count, np.float32), np.arange(graph.edge_count)
+    shape = graph.vertex_count, graph.edge_count
+    total = scipy.sparse.csr_array((ones, slots, ins.row_offsets), shape=shape)
+    sources, twins, psi = ins.column_indices, graph.twins, problem.state.stored("psi")
+    phi = problem.state.stored("phi")
 
-    def __init__(self, problem: LearningProblem) -> None:
-        self.problem = problem
-        self.sum = scipy.sparse.csr_array(
-            (
-                np.ones(problem.graph.edge_count, np.float32),
-                np.arange(problem.graph.edge_count, dtype=np.int32),
-                problem.graph.in_edges.row_offsets,
-            ),
-            shape=(problem.graph.vertex_count, problem.graph.edge_count),
-        )
+    def run() -> Any:
+        msg = problem.initial["msg"]
 
-    def __call__(self) -> Any:
-        """Return the beliefs."""
-        problem = self.problem
-        sources = problem.graph.in_edges.column_indices
-        twins, psi = problem.graph.twins, problem.state.stored("psi")
-        phi, belief = problem.state.stored("phi"), problem.initial["belief"]
-        msg, goes_on = problem.initial["msg"], True
-        while goes_on:
+        def step(belief: Any) -> Any:
+            nonlocal msg
             cavity = belief[sources] - msg[twins]
             cavity -= cavity.max(axis=1, keepdims=True)
             new = np.log(np.exp(cavity, out=cavity) @ psi.T)
             new -= new.max(axis=1, keepdims=True)
             msg, _ = _commit(new, msg, problem.epsilon)
-            belief, goes_on = _commit(phi + self.sum @ msg, belief, problem.epsilon)
-        return belief
+            return phi + total @ msg
+
+        return _settle(step, problem.initial["belief"], problem.epsilon)
+
+    return run
 
 
-#: Algorithm -> class.
-PEERS: dict[str, Any] = {"MMR": Ranking, "MML": Modes, "BP": Beliefs}
+#: Algorithm -> function of a problem that returns the call.
+PEERS = {"MMR": ranking, "MML": modes, "BP": beliefs}
 
 
 def power_iteration(
@@ -111,11 +90,9 @@ def power_iteration(
 
     It ends where rounding keeps the change from falling, too.
     """
-    ins, count = graph.in_edges, graph.vertex_count
+    count, dangling = graph.vertex_count, graph.out_degree == 0
     share = (1 / np.maximum(graph.out_degree, 1)).astype(dtype)
-    dangling = graph.out_degree == 0
-    parts = (share[ins.column_indices], ins.column_indices, ins.row_offsets)
-    matrix = scipy.sparse.csr_array(parts, shape=(count, count))
+    matrix = in_matrix(graph, share[graph.in_edges.column_indices])
     rank, before = np.full(count, 1 / count, dtype), np.inf
     while True:
         new = alpha * (matrix @ rank + rank[dangling].sum() / count)

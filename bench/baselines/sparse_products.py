@@ -12,8 +12,6 @@ import numpy as np
 
 from bench.programs import ALPHA, EPSILON, Problem
 
-__all__ = ["CupyProduct", "ScipyProduct", "ScipySuperstep", "TorchProduct"]
-
 
 class ScipyProduct:
     """``csr_array @ dense``; SciPy uses one thread."""
@@ -31,26 +29,29 @@ class ScipyProduct:
         return self.product
 
 
+def _normalize(rows: Any) -> Any:
+    """Divide rows by their sums in place, where these are not zero."""
+    mass = rows.sum(axis=1, keepdims=True)
+    mass[mass == 0] = 1
+    rows /= mass
+    return rows
+
+
 class ScipySuperstep(ScipyProduct):
     """The whole superstep in SciPy and NumPy."""
 
     def __call__(self) -> None:
         """Run a superstep."""
         labels = self.labels
-        total = self.matrix @ labels
-        mass = total.sum(axis=1, keepdims=True)
-        mass[mass == 0] = 1
-        total /= mass
+        total = _normalize(self.matrix @ labels)
         total *= np.float32(ALPHA)
         total += np.float32(1 - ALPHA) * labels
-        mass = total.sum(axis=1, keepdims=True)
-        mass[mass == 0] = 1
-        total /= mass
+        total = _normalize(total)
         self.committed = (np.abs(total - labels) > EPSILON).any(axis=1)
         self.product = np.where(self.committed[:, None], total, labels)
 
 
-class TorchProduct:
+class TorchProduct(ScipyProduct):
     """``torch.sparse_csr_tensor @ dense`` on the GPU: cuSPARSE."""
 
     def __init__(self, problem: Problem, index_bits: int) -> None:
@@ -69,18 +70,13 @@ class TorchProduct:
             size=(count, count),
         )
         self.labels = on_device(problem.initial, torch.float32)
-        self.product: Any = None
-
-    def __call__(self) -> None:
-        """Multiply."""
-        self.product = self.matrix @ self.labels
 
     def result(self) -> Any:
         """Return the product on the host."""
         return self.product.cpu().numpy()
 
 
-class CupyProduct:
+class CupyProduct(ScipyProduct):
     """``cupyx.scipy.sparse.csr_matrix @ dense``; CuPy copies dense to F order."""
 
     def __init__(self, problem: Problem) -> None:
@@ -95,7 +91,6 @@ class CupyProduct:
         self.matrix.has_canonical_format = True
         self.labels = cupy.asarray(problem.initial)
         self.product: Any = None
-        self._to_host = cupy.asnumpy
 
     def __call__(self) -> None:
         """Multiply."""
@@ -103,4 +98,4 @@ class CupyProduct:
 
     def result(self) -> Any:
         """Return the product on the host."""
-        return self._to_host(self.product)
+        return self.product.get()

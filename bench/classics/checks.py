@@ -12,73 +12,63 @@ from typing import Any
 
 import numpy as np
 from numba import njit, prange
-
-__all__ = [
-    "betweenness_checks",
-    "bfs_checks",
-    "components_checks",
-    "pagerank_checks",
-    "sssp_checks",
-    "triangles_checks",
-]
+from scipy import sparse
+from scipy.sparse import csgraph
 
 Array = Any
 Rows = tuple[Array, Array]
 
 
+def _targets(rows: Rows) -> Array:
+    """Return the target of each edge; ``rows[1]`` has the sources."""
+    return np.repeat(np.arange(rows[0].size - 1, dtype=np.int32), np.diff(rows[0]))
+
+
+def _marked(count: int, vertices: Array) -> Array:
+    """Return the mask of some vertices, which may be repeated."""
+    mask = np.zeros(count, np.bool_)
+    mask[vertices] = True
+    return mask
+
+
+def _matrix(rows: Rows) -> Any:
+    """Return a CSR matrix of ones, row v the in-edges of v."""
+    count = rows[0].size - 1
+    parts = np.ones(rows[1].size), rows[1], rows[0]
+    return sparse.csr_array(parts, shape=(count, count))
+
+
 def bfs_checks(rows: Rows, source: int, levels: Array, parents: Array) -> Any:
     """Check that edges lead at most one level on, and that parents are one level up."""
-    wrong = int(_wrong_levels(*rows, source, levels, parents).sum())
+    u, v, count = rows[1], _targets(rows), levels.size
+    is_source = np.arange(count) == source
+    is_late = (levels[u] >= 0) & ((levels[v] < 0) | (levels[v] > levels[u] + 1))
+    from_parent = (u == parents[v]) & (levels[u] == levels[v] - 1)
+    found = ((levels == 0) != is_source) | _marked(count, v[is_late])
+    found |= ~(_marked(count, v[from_parent]) | (levels < 0) | is_source)
+    wrong = int(found.sum())
     return {"ok": wrong == 0, "wrong": wrong, "reached": int((levels >= 0).sum())}
-
-
-@njit(parallel=True)
-def _wrong_levels(offsets, neighbors, source, levels, parents):  # type: ignore[no-untyped-def]
-    wrong = np.zeros(offsets.size - 1, np.bool_)
-    for v in prange(wrong.size):
-        has_parent = levels[v] < 0 or v == source
-        bad = (levels[v] == 0) != (v == source)
-        for slot in range(offsets[v], offsets[v + 1]):
-            u = neighbors[slot]
-            if levels[u] >= 0 and (levels[v] < 0 or levels[v] > levels[u] + 1):
-                bad = True
-            if u == parents[v] and levels[u] == levels[v] - 1:
-                has_parent = True
-        wrong[v] = bad or not has_parent
-    return wrong
 
 
 def sssp_checks(
     rows: Rows, weights: Array, source: int, distances: Array, predecessors: Array
 ) -> Any:
     """Check that no edge shortens a path, and that a last edge gives each distance."""
-    found = _wrong_distances(*rows, weights, source, distances, predecessors)
+    u, v, count = rows[1], _targets(rows), distances.size
+    is_source, through = np.arange(count) == source, distances[u] + weights
+    is_last = (u == predecessors[v]) & (distances[v] == through)
+    found = ((distances == 0) != is_source) | _marked(count, v[distances[v] > through])
+    found |= ~(_marked(count, v[is_last]) | np.isinf(distances) | is_source)
     wrong, reached = int(found.sum()), int(np.isfinite(distances).sum())
     return {"ok": wrong == 0, "wrong": wrong, "reached": reached}
 
 
-@njit(parallel=True)
-def _wrong_distances(offsets, neighbors, weights, source, distances, predecessors):  # type: ignore[no-untyped-def]
-    wrong = np.zeros(offsets.size - 1, np.bool_)
-    for v in prange(wrong.size):
-        is_tight = v == source or np.isinf(distances[v])
-        bad = (distances[v] == 0) != (v == source)
-        for slot in range(offsets[v], offsets[v + 1]):
-            through = distances[neighbors[slot]] + weights[slot]
-            if distances[v] > through:
-                bad = True
-            if neighbors[slot] == predecessors[v] and distances[v] == through:
-                is_tight = True
-        wrong[v] = bad or not is_tight
-    return wrong
-
-
 def components_checks(rows: Rows, labels: Array) -> Any:
     """See that labels are equal along edges, smallest, and as many as components."""
-    count = int(_components(*rows))
+    count = int(csgraph.connected_components(_matrix(rows), directed=False)[0])
     roots = np.unique(labels)
     is_right = (
-        not _unequal_along_edges(*rows, labels).any()
+        np.array_equal(labels[rows[1]], labels[_targets(rows)])
         and bool((labels <= np.arange(labels.size)).all())
         and bool((labels[roots] == roots).all())
         and roots.size == count
@@ -86,62 +76,25 @@ def components_checks(rows: Rows, labels: Array) -> Any:
     return {"ok": is_right, "components": count}
 
 
-@njit(parallel=True)
-def _unequal_along_edges(offsets, neighbors, labels):  # type: ignore[no-untyped-def]
-    wrong = np.zeros(offsets.size - 1, np.bool_)
-    for v in prange(wrong.size):
-        for slot in range(offsets[v], offsets[v + 1]):
-            if labels[neighbors[slot]] != labels[v]:
-                wrong[v] = True
-    return wrong
-
-
-@njit
-def _components(offsets, neighbors):  # type: ignore[no-untyped-def]
-    """Count components by union and find."""
-    above = np.arange(offsets.size - 1)
-    count = above.size
-    for v in range(above.size):
-        for slot in range(offsets[v], offsets[v + 1]):
-            a, b = v, neighbors[slot]
-            while above[a] != a:
-                above[a] = above[above[a]]
-                a = above[a]
-            while above[b] != b:
-                above[b] = above[above[b]]
-                b = above[b]
-            if a != b:
-                above[max(a, b)] = min(a, b)
-                count -= 1
-    return count
-
-
 def pagerank_checks(
     rows: Rows, degree: Array, ranks: Array, alpha: float, iterations: int
 ) -> Any:
     """Iterate as often in float64; `degree` is that of out-edges."""
-    x = np.full(degree.size, 1 / degree.size)
+    x, matrix = np.full(degree.size, 1 / degree.size), _matrix(rows)
     for _ in range(iterations):
         lost = alpha * x[degree == 0].sum() + (1 - alpha) * x.sum()
-        x = alpha * _inflow(*rows, x / np.maximum(degree, 1)) + lost / x.size
+        x = alpha * (matrix @ (x / np.maximum(degree, 1))) + lost / x.size
     apart = float(np.abs(ranks - x).sum())
     return {"ok": apart < 1e-4, "l1_apart": apart}
 
 
-@njit(parallel=True)
-def _inflow(offsets, neighbors, sent):  # type: ignore[no-untyped-def]
-    found = np.zeros(sent.size)
-    for v in prange(sent.size):
-        total = 0.0
-        for slot in range(offsets[v], offsets[v + 1]):
-            total += sent[neighbors[slot]]
-        found[v] = total
-    return found
-
-
 def triangles_checks(rows: Rows, total: int) -> Any:
     """Count as many in an undirected graph by looking up neighbors of neighbors."""
-    counted = int(_triangles(*rows, _PARTS))
+    u, v, degree = rows[1], _targets(rows), np.diff(rows[0])
+    # Out-neighbors: of larger (degree, id). A vertex has few of them.
+    is_out = (degree[u] > degree[v]) | ((degree[u] == degree[v]) & (u > v))
+    begins = np.append(0, np.cumsum(np.bincount(v[is_out], minlength=degree.size)))
+    counted = int(_triangles(begins, u[is_out], _PARTS))
     return {"ok": counted == total, "triangles": counted}
 
 
@@ -150,42 +103,21 @@ _PARTS = 1024
 
 
 @njit(parallel=True)
-def _triangles(offsets, neighbors, parts):  # type: ignore[no-untyped-def]
-    count = offsets.size - 1
-    degree = offsets[1:] - offsets[:-1]
-    # Out-neighbors: of larger (degree, id). A vertex has few of them.
-    starts = np.zeros(count + 1, np.int64)
-    for v in prange(count):
-        more = 0
-        for slot in range(offsets[v], offsets[v + 1]):
-            u = neighbors[slot]
-            if degree[u] > degree[v] or (degree[u] == degree[v] and u > v):
-                more += 1
-        starts[v + 1] = more
-    for v in range(count):
-        starts[v + 1] += starts[v]
-    ends = np.empty(starts[count], np.int32)
-    for v in prange(count):
-        place = starts[v]
-        for slot in range(offsets[v], offsets[v + 1]):
-            u = neighbors[slot]
-            if degree[u] > degree[v] or (degree[u] == degree[v] and u > v):
-                ends[place] = u
-                place += 1
+def _triangles(begins, ends, parts):  # type: ignore[no-untyped-def]
+    count = begins.size - 1
     found = np.zeros(parts, np.int64)
     for part in prange(parts):
         is_mine = np.zeros(count // 32 + 1, np.uint32)
         here = 0
         for v in range(part, count, parts):
-            for slot in range(starts[v], starts[v + 1]):
-                is_mine[ends[slot] >> 5] |= np.uint32(1 << (ends[slot] & 31))
-            for slot in range(starts[v], starts[v + 1]):
-                u = ends[slot]
-                for other in range(starts[u], starts[u + 1]):
-                    w = ends[other]
+            own = ends[begins[v] : begins[v + 1]]
+            for u in own:
+                is_mine[u >> 5] |= np.uint32(1 << (u & 31))
+            for u in own:
+                for w in ends[begins[u] : begins[u + 1]]:
                     here += (is_mine[w >> 5] >> (w & 31)) & 1
-            for slot in range(starts[v], starts[v + 1]):
-                is_mine[ends[slot] >> 5] = 0
+            for u in own:
+                is_mine[u >> 5] = 0
         found[part] = here
     return found.sum()
 

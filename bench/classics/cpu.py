@@ -17,41 +17,29 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import networkx as nx
 import numpy as np
-import scipy.sparse
 from scipy.sparse import csgraph
 
 import featgraph as fg
 from bench.baselines.numpy_learning import power_iteration
-from bench.graphs import NamedGraph, make_graph
+from bench.graphs import SEED, NamedGraph, make_graph
 from bench.record import Recorder
-from bench.timing import Contender, interleave, time_call, with_answers
-from featgraph.algorithms.betweenness_centrality import (
-    betweenness_centrality,
-    verify_betweenness_centrality,
-)
-from featgraph.algorithms.bfs import bfs, verify_bfs
-from featgraph.algorithms.clustering import clustering
-from featgraph.algorithms.connected_components import (
-    connected_components,
-    verify_connected_components,
-)
-from featgraph.algorithms.eigenvector_centrality import eigenvector_centrality
-from featgraph.algorithms.hits import hits
-from featgraph.algorithms.k_core import k_core
-from featgraph.algorithms.katz_centrality import katz_centrality
-from featgraph.algorithms.pagerank import pagerank, verify_pagerank
-from featgraph.algorithms.sssp import sssp, verify_sssp
-from featgraph.algorithms.strong_components import strongly_connected_components
-from featgraph.algorithms.triangle_count import triangle_count, verify_triangle_count
+from bench.timing import Contender, interleave, with_answers
+from featgraph import algorithms as al
+from featgraph.algorithms.betweenness_centrality import verify_betweenness_centrality
+from featgraph.algorithms.bfs import verify_bfs
+from featgraph.algorithms.connected_components import verify_connected_components
+from featgraph.algorithms.pagerank import verify_pagerank
+from featgraph.algorithms.sssp import verify_sssp
+from featgraph.algorithms.triangle_count import verify_triangle_count
 
 DEFAULTS = {
     "graph": ["kron-15", "grid708"],
     "repeat": 5,
-    "programs": None,
-    "without": None,
+    "programs": [],
+    "without": [],
 }
-SEED = 20261121
 #: Sources of betweenness centrality.
 SOURCES = 4
 #: Up to so many vertices, all of them are sources, too.
@@ -63,88 +51,73 @@ NEAR = 1e-10
 LAST_CHANGE = 1e-6
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", help="names of the first column")
-    parser.add_argument("--without", nargs="+", help="libraries that are not called")
-
-
 class Inputs:
     """One graph in the form of every library, each made at its first use."""
 
     def __init__(self, named: NamedGraph) -> None:
-        self.named = named
-        graph = named.graph
-        rng = np.random.default_rng(SEED)
+        self.named, self.graph = named, named.graph
+        rng, degree = np.random.default_rng(SEED), np.asarray(named.graph.out_degree)
         # Of quarters: sums of them are the same in any order.
-        self.weights = rng.integers(1, 256, graph.given_edge_count) / np.float32(4)
-        degree = graph.out_degree
+        self.weights = rng.integers(1, 256, self.graph.given_edge_count) / 4
         self.source = int(np.argmax(degree))
         self.sources = rng.choice(np.flatnonzero(degree), SOURCES, replace=False)
         self.alpha = 0.5 / max(float(degree.max()), 1.0)  # of Katz; below 1 / lambda
 
     @cached_property
-    def graph(self) -> fg.Graph:
-        """Return featgraph's."""
-        return self.named.graph
+    def weighted(self) -> fg.Graph:
+        """Return the graph with weights of its own."""
+        g = self.graph
+        return fg.Graph.from_edges(
+            g.sources, g.targets, weights=self.weights.astype(np.float32),
+            vertex_count=g.vertex_count, directed=g.directed,
+        )  # fmt: skip
 
     @cached_property
-    def weighted(self) -> Any:
+    def csr(self) -> Any:
         """Return a CSR matrix of the weights."""
-        u, v = np.asarray(self.graph.sources), np.asarray(self.graph.targets)
-        count = self.graph.vertex_count
-        half = scipy.sparse.coo_array((self.weights, (u, v)), (count, count))
-        return scipy.sparse.csr_array(half if self.graph.directed else half + half.T)
+        return self.weighted.to_scipy().astype(np.float64)
 
     @cached_property
-    def matrix(self) -> Any:
+    def ones(self) -> Any:
         """Return a CSR matrix of ones."""
-        made = self.weighted.copy()
+        made = self.csr.copy()
         made.data = np.ones_like(made.data)
         return made
 
     @cached_property
-    def networkx(self) -> Any:
+    def nx(self) -> Any:
         """Return NetworkX's, with weights."""
-        import networkx
-
-        made = networkx.DiGraph() if self.graph.directed else networkx.Graph()
-        made.add_nodes_from(range(self.graph.vertex_count))
-        u, v = self.graph.sources.tolist(), self.graph.targets.tolist()
-        made.add_weighted_edges_from(zip(u, v, self.weights.tolist(), strict=True))
-        return made
+        kind = nx.DiGraph if self.graph.directed else nx.Graph
+        return kind(self.weighted.to_networkx())
 
     @cached_property
-    def igraph(self) -> Any:
+    def ig(self) -> Any:
         """Return igraph's, with weights."""
         import igraph
 
-        edges = np.stack([self.graph.sources, self.graph.targets], axis=1)
-        made = igraph.Graph(
-            self.graph.vertex_count, edges.tolist(), directed=self.graph.directed
-        )
+        g = self.graph
+        edges = np.stack([g.sources, g.targets], axis=1).tolist()
+        made = igraph.Graph(g.vertex_count, edges, directed=g.directed)
         made.es["weight"] = self.weights.tolist()
         return made
 
     @cached_property
-    def networkit(self) -> Any:
+    def nk(self) -> Any:
         """Return networkit's."""
-        return self._networkit(False)
+        return self._networkit(np.ones(self.weights.size), False)
 
     @cached_property
-    def networkit_weighted(self) -> Any:
+    def nk_weighted(self) -> Any:
         """Return networkit's, with weights."""
-        return self._networkit(True)
+        return self._networkit(self.weights, True)
 
-    def _networkit(self, weighted: bool) -> Any:
+    def _networkit(self, weights: Any, weighted: bool) -> Any:
         import networkit
 
-        graph = self.graph
-        ends = graph.sources.astype(np.uint64), graph.targets.astype(np.uint64)
-        ones = np.ones(graph.given_edge_count)
-        made = networkit.GraphFromCoo(
-            (self.weights.astype(float) if weighted else ones, ends),
-            n=graph.vertex_count, weighted=weighted, directed=graph.directed,
-        )  # fmt: skip
+        g = self.graph
+        ends = g.sources.astype(np.uint64), g.targets.astype(np.uint64)
+        how = {"n": g.vertex_count, "weighted": weighted, "directed": g.directed}
+        made = networkit.GraphFromCoo((weights, ends), **how)
         made.indexEdges()
         return made
 
@@ -165,8 +138,18 @@ class Program:
 
     name: str
     peers: dict[str, Callable[[], Any]]
-    verify: Callable[[Any], None]
+    verify: Callable[[Any], None] = lambda answer: None
     number: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+
+#: Library -> the number of components of its answer.
+COMPONENTS: dict[str, Callable[[Any], Any]] = {
+    "featgraph": lambda r: np.unique(r.labels).size,
+    "networkx": len,
+    "SciPy csgraph": lambda r: r[0],
+    "igraph": len,
+    "networkit": lambda r: r.numberOfComponents(),
+}
 
 
 def programs(i: Inputs) -> list[Program]:
@@ -192,25 +175,19 @@ def _networkit() -> Any:
 
 def traversals(i: Inputs) -> list[Program]:
     """Return searches and components."""
-    import networkx as nx
-
     g, s, nk = i.graph, i.source, _networkit()
     return [
         Program(
             "bfs",
             {
-                "featgraph": lambda: bfs(g, s),
-                "networkx": lambda: nx.single_source_shortest_path_length(
-                    i.networkx, s
-                ),
-                "SciPy csgraph": lambda: csgraph.breadth_first_order(i.matrix, s),
+                "featgraph": lambda: al.bfs(g, s),
+                "networkx": lambda: nx.single_source_shortest_path_length(i.nx, s),
+                "SciPy csgraph": lambda: csgraph.breadth_first_order(i.ones, s),
                 "SciPy dijkstra": lambda: csgraph.dijkstra(
-                    i.matrix, indices=s, unweighted=True, return_predecessors=True
+                    i.ones, indices=s, unweighted=True, return_predecessors=True
                 ),
-                "igraph": lambda: i.igraph.bfs(s),
-                "networkit": lambda: nk.distance.BFS(
-                    i.networkit, s, storePaths=True
-                ).run(),
+                "igraph": lambda: i.ig.bfs(s),
+                "networkit": lambda: nk.distance.BFS(i.nk, s, storePaths=True).run(),
             },
             lambda r: verify_bfs(g, s, r.levels, r.parents),
             {
@@ -223,17 +200,13 @@ def traversals(i: Inputs) -> list[Program]:
         Program(
             "sssp",
             {
-                "featgraph": lambda: sssp(g, s, weights=i.weights),
-                "networkx": lambda: nx.single_source_dijkstra_path_length(
-                    i.networkx, s
-                ),
+                "featgraph": lambda: al.sssp(g, s, weights=i.weights),
+                "networkx": lambda: nx.single_source_dijkstra_path_length(i.nx, s),
                 "SciPy csgraph": lambda: csgraph.dijkstra(
-                    i.weighted, indices=s, return_predecessors=True
+                    i.csr, indices=s, return_predecessors=True
                 ),
-                "igraph": lambda: i.igraph.distances(s, weights="weight"),
-                "networkit": lambda: nk.distance.Dijkstra(
-                    i.networkit_weighted, s
-                ).run(),
+                "igraph": lambda: i.ig.distances(s, weights="weight"),
+                "networkit": lambda: nk.distance.Dijkstra(i.nk_weighted, s).run(),
             },
             lambda r: verify_sssp(g, s, r.distances, r.predecessors, weights=i.weights),
             {
@@ -246,44 +219,33 @@ def traversals(i: Inputs) -> list[Program]:
         Program(
             "connected_components",
             {
-                "featgraph": lambda: connected_components(g),
-                "networkx": lambda: list(nx.connected_components(i.networkx)),
-                "SciPy csgraph": lambda: csgraph.connected_components(
-                    i.matrix, directed=False
-                ),
-                "igraph": lambda: i.igraph.connected_components(),
+                "featgraph": lambda: al.connected_components(g),
+                "networkx": lambda: list(nx.connected_components(i.nx)),
+                "SciPy csgraph": lambda: csgraph.connected_components(i.ones, False),
+                "igraph": lambda: i.ig.connected_components(),
                 "networkit": lambda: nk.components.ParallelConnectedComponents(
-                    i.networkit
+                    i.nk
                 ).run(),
             },
             lambda r: verify_connected_components(g, r.labels),
-            {
-                "featgraph": lambda r: np.unique(r.labels).size,
-                "networkx": len,
-                "SciPy csgraph": lambda r: r[0],
-                "igraph": len,
-                "networkit": lambda r: r.numberOfComponents(),
-            },
+            COMPONENTS,
         ),
     ]
 
 
 def structures(i: Inputs) -> list[Program]:
     """Return cores, triangles and clustering."""
-    import networkx as nx
-
     g, nk = i.graph, _networkit()
     return [
         Program(
             "k_core",
             {
-                "featgraph": lambda: k_core(g),
-                "networkx": lambda: nx.core_number(i.networkx),
-                "igraph": lambda: i.igraph.coreness(),
-                "networkit": lambda: nk.centrality.CoreDecomposition(i.networkit).run(),
+                "featgraph": lambda: al.k_core(g),
+                "networkx": lambda: nx.core_number(i.nx),
+                "igraph": lambda: i.ig.coreness(),
+                "networkit": lambda: nk.centrality.CoreDecomposition(i.nk).run(),
             },
-            lambda r: None,
-            {
+            number={
                 "featgraph": lambda r: int(r.core_numbers.sum()),
                 "networkx": lambda r: sum(r.values()),
                 "igraph": sum,
@@ -293,13 +255,11 @@ def structures(i: Inputs) -> list[Program]:
         Program(
             "triangle_count",
             {
-                "featgraph": lambda: triangle_count(g),
-                "networkx": lambda: nx.triangles(i.networkx),
-                "SciPy products": lambda: (i.matrix @ i.matrix).multiply(i.matrix),
-                "igraph": lambda: i.igraph.list_triangles(),
-                "networkit": lambda: nk.sparsification.TriangleEdgeScore(
-                    i.networkit
-                ).run(),
+                "featgraph": lambda: al.triangle_count(g),
+                "networkx": lambda: nx.triangles(i.nx),
+                "SciPy products": lambda: (i.ones @ i.ones).multiply(i.ones),
+                "igraph": lambda: i.ig.list_triangles(),
+                "networkit": lambda: nk.sparsification.TriangleEdgeScore(i.nk).run(),
             },
             lambda r: verify_triangle_count(g, r.triangles),
             {
@@ -313,15 +273,14 @@ def structures(i: Inputs) -> list[Program]:
         Program(
             "clustering",
             {
-                "featgraph": lambda: clustering(g),
-                "networkx": lambda: nx.clustering(i.networkx),
-                "igraph": lambda: i.igraph.transitivity_local_undirected(mode="zero"),
+                "featgraph": lambda: al.clustering(g),
+                "networkx": lambda: nx.clustering(i.nx),
+                "igraph": lambda: i.ig.transitivity_local_undirected(mode="zero"),
                 "networkit": lambda: nk.centrality.LocalClusteringCoefficient(
-                    i.networkit, turbo=True
+                    i.nk, turbo=True
                 ).run(),
             },
-            lambda r: None,
-            {
+            number={
                 "featgraph": lambda r: round(float(np.sum(r.coefficients)), 2),
                 "networkx": lambda r: round(sum(r.values()), 2),
                 "igraph": lambda r: round(sum(r), 2),
@@ -333,19 +292,16 @@ def structures(i: Inputs) -> list[Program]:
 
 def centralities(i: Inputs) -> list[Program]:
     """Return centralities."""
-    import networkx as nx
-
-    g, nk = i.graph, _networkit()
+    g, sources, nk = i.graph, i.sources, _networkit()
+    listed = sources.tolist()
     return [
         Program(
             "pagerank",
             {
-                "featgraph": lambda: pagerank(g),
-                "networkx": lambda: nx.pagerank(i.networkx, weight=None),
-                "igraph": lambda: i.igraph.pagerank(),
-                "networkit": lambda: nk.centrality.PageRank(
-                    i.networkit, 0.85, 1e-6
-                ).run(),
+                "featgraph": lambda: al.pagerank(g),
+                "networkx": lambda: nx.pagerank(i.nx, weight=None),
+                "igraph": lambda: i.ig.pagerank(),
+                "networkit": lambda: nk.centrality.PageRank(i.nk, 0.85, 1e-6).run(),
             },
             lambda r: verify_pagerank(g, r.ranks),
         ),
@@ -353,82 +309,64 @@ def centralities(i: Inputs) -> list[Program]:
         Program(
             f"betweenness_centrality, {SOURCES} sources",
             {
-                "featgraph": lambda: betweenness_centrality(g, sources=i.sources),
+                "featgraph": lambda: al.betweenness_centrality(g, sources=sources),
                 "networkx": lambda: nx.betweenness_centrality_subset(
-                    i.networkx, i.sources.tolist(), range(g.vertex_count)
+                    i.nx, listed, range(g.vertex_count)
                 ),
-                "igraph": lambda: i.igraph.betweenness(sources=i.sources.tolist()),
+                "igraph": lambda: i.ig.betweenness(sources=listed),
                 "networkit": lambda: nk.centrality.EstimateBetweenness(
-                    i.networkit, SOURCES
+                    i.nk, SOURCES
                 ).run(),
             },
-            lambda r: verify_betweenness_centrality(
-                g, r.centralities, sources=i.sources
-            ),
+            lambda r: verify_betweenness_centrality(g, r.centralities, sources=sources),
         ),
         Program(
             "hits",
             {
-                "featgraph": lambda: hits(g, dtype=np.float64),
-                "networkx": lambda: nx.hits(i.networkx),
-                "igraph": lambda: i.igraph.hub_score(),
+                "featgraph": lambda: al.hits(g, dtype=np.float64),
+                "networkx": lambda: nx.hits(i.nx),
+                "igraph": lambda: i.ig.hub_score(),
             },
-            lambda r: None,
         ),
         Program(
             "katz_centrality",
             {
-                "featgraph": lambda: katz_centrality(g, alpha=i.alpha),
-                "networkx": lambda: nx.katz_centrality(
-                    i.networkx, alpha=i.alpha, weight=None
-                ),
+                "featgraph": lambda: al.katz_centrality(g, alpha=i.alpha),
+                "networkx": lambda: nx.katz_centrality(i.nx, i.alpha, weight=None),
                 "networkit": lambda: nk.centrality.KatzCentrality(
-                    i.networkit, i.alpha, 1.0
+                    i.nk, i.alpha, 1.0
                 ).run(),
             },
-            lambda r: None,
         ),
         Program(
             "eigenvector_centrality",
             {
-                "featgraph": lambda: eigenvector_centrality(g, max_supersteps=500),
-                "networkx": lambda: nx.eigenvector_centrality(i.networkx, max_iter=500),
-                "igraph": lambda: i.igraph.eigenvector_centrality(),
+                "featgraph": lambda: al.eigenvector_centrality(g, max_supersteps=500),
+                "networkx": lambda: nx.eigenvector_centrality(i.nx, max_iter=500),
+                "igraph": lambda: i.ig.eigenvector_centrality(),
                 "networkit": lambda: nk.centrality.EigenvectorCentrality(
-                    i.networkit, 1e-6
+                    i.nk, 1e-6
                 ).run(),
             },
-            lambda r: None,
         ),
     ]
 
 
 def directed_programs(i: Inputs) -> list[Program]:
     """Return the comparisons on a directed graph."""
-    import networkx as nx
-
-    nk = _networkit()
+    g, nk = i.graph, _networkit()
     strong = Program(
         "strongly_connected_components",
         {
-            "featgraph": lambda: strongly_connected_components(i.graph),
-            "networkx": lambda: list(nx.strongly_connected_components(i.networkx)),
+            "featgraph": lambda: al.strongly_connected_components(g),
+            "networkx": lambda: list(nx.strongly_connected_components(i.nx)),
             "SciPy csgraph": lambda: csgraph.connected_components(
-                i.matrix, connection="strong"
+                i.ones, connection="strong"
             ),
-            "igraph": lambda: i.igraph.connected_components(mode="strong"),
-            "networkit": lambda: nk.components.StronglyConnectedComponents(
-                i.networkit
-            ).run(),
+            "igraph": lambda: i.ig.connected_components(mode="strong"),
+            "networkit": lambda: nk.components.StronglyConnectedComponents(i.nk).run(),
         },
-        lambda r: None,
-        {
-            "featgraph": lambda r: np.unique(r.labels).size,
-            "networkx": len,
-            "SciPy csgraph": lambda r: r[0],
-            "igraph": len,
-            "networkit": lambda r: r.numberOfComponents(),
-        },
+        number=COMPONENTS,
     )
     return [strong, _pagerank_by_last_change(i), _pagerank_as_near(i)]
 
@@ -439,7 +377,7 @@ def _pagerank_by_last_change(i: Inputs) -> Program:
     return Program(
         f"pagerank, L1 {LAST_CHANGE:g}",
         {
-            "featgraph": lambda: pagerank(g, tol=tol, max_supersteps=1000),
+            "featgraph": lambda: al.pagerank(g, tol=tol, max_supersteps=1000),
             "SciPy float32": lambda: power_iteration(g, 0.85, tol, np.float32),
         },
         lambda r: verify_pagerank(g, r.ranks, tol=tol),
@@ -448,39 +386,35 @@ def _pagerank_by_last_change(i: Inputs) -> Program:
 
 def _pagerank_as_near(i: Inputs) -> Program:
     """Return PageRank as close to the fixpoint as igraph's, which has no tol."""
-    exact = pagerank(i.graph, tol=1e-18, max_supersteps=1000, dtype=np.float64).ranks
+    g, how = i.graph, {"max_supersteps": 1000, "dtype": np.float64}
+    exact = al.pagerank(g, tol=1e-18, **how).ranks
 
     def is_near(ranks: Any) -> bool:
         return bool(np.abs(np.asarray(ranks) - exact).sum() < NEAR)
 
     # A residual r leaves at most alpha / (1 - alpha) r to go.
-    tol = NEAR * 0.15 / 0.85 / i.graph.vertex_count
+    tol = NEAR * 0.15 / 0.85 / g.vertex_count
     return Program(
         f"pagerank, error {NEAR:g}",
         {
-            "featgraph": lambda: pagerank(
-                i.graph, tol=tol, max_supersteps=1000, dtype=np.float64
-            ),
-            "igraph": lambda: i.igraph.pagerank(),
+            "featgraph": lambda: al.pagerank(g, tol=tol, **how),
+            "igraph": lambda: i.ig.pagerank(),
         },
-        lambda r: verify_pagerank(i.graph, r.ranks, tol=tol),
+        lambda r: verify_pagerank(g, r.ranks, tol=tol),
         {"featgraph": lambda r: is_near(r.ranks), "igraph": is_near},
     )
 
 
 def _betweenness_from_all(i: Inputs) -> Program:
     """Return betweenness of all vertices, from all of them."""
-    import networkx as nx
-
     return Program(
         "betweenness_centrality, all sources",
         {
-            "featgraph": lambda: betweenness_centrality(i.graph, normalized=False),
-            "networkx": lambda: nx.betweenness_centrality(i.networkx, normalized=False),
-            "igraph": lambda: i.igraph.betweenness(),
+            "featgraph": lambda: al.betweenness_centrality(i.graph, normalized=False),
+            "networkx": lambda: nx.betweenness_centrality(i.nx, normalized=False),
+            "igraph": lambda: i.ig.betweenness(),
         },
-        lambda r: None,
-        {
+        number={
             "featgraph": lambda r: float(f"{r.centralities.sum():.9g}"),
             "networkx": lambda r: float(f"{sum(r.values()):.9g}"),
             "igraph": lambda r: float(f"{sum(r):.9g}"),
@@ -497,7 +431,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         inputs = Inputs(make_graph(name))
         listed = directed_programs if inputs.graph.directed else programs
         for program in listed(inputs):
-            for library in (*missing, *(arguments.without or ())):
+            for library in (*missing, *arguments.without):
                 program.peers.pop(library, None)
             if not arguments.programs or program.name in arguments.programs:
                 given = program, inputs, arguments, recorder
@@ -507,34 +441,29 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 def _measure(
     program: Program, inputs: Inputs, arguments: argparse.Namespace, recorder: Recorder
 ) -> None:
-    answers: dict[str, Any] = {}
-    run_ours = program.peers["featgraph"]
-    program.peers["featgraph"] = lambda: with_answers(run_ours())
-    peers = {
-        name: lambda n=name, c=call: answers.__setitem__(n, c())
-        for name, call in program.peers.items()
-    }
-    slow = peers.pop("networkx", None)
+    peers, about = program.peers, {"program": program.name}
+    about["graph"] = inputs.named.describe()
+    run_ours, slow = peers["featgraph"], peers.pop("networkx", None)
+    peers["featgraph"] = lambda: with_answers(run_ours())
+    contenders = [Contender(name, call) for name, call in peers.items()]
+    for contender in contenders:
+        recorder.attempt(contender.name, contender.run, **about)
+    # One that raised is recorded, and not timed.
+    contenders = [c for c in contenders if c.answer is not None]
+    interleave(contenders, arguments.repeat, 0)
     if slow is not None:
-        _ = inputs.networkx  # made outside the timed region
-    about = {"program": program.name, "graph": inputs.named.describe()}
-    contenders = []
-    for name, call in peers.items():
-        recorder.attempt(name, call, **about)
-        if name in answers:  # one that raised is recorded, and not timed
-            contenders.append(Contender(name, call))
-    trials = {n: t for (n, _), t in interleave(contenders, arguments.repeat, 0).items()}
-    if slow is not None:
-        trials["networkx"] = [time_call(slow)]
-    program.verify(answers["featgraph"])
+        _ = inputs.nx  # made outside the timed region
+        contenders.append(Contender("networkx", slow))
+        interleave(contenders[-1:], 1, 0)
+    program.verify(next(c.answer for c in contenders if c.name == "featgraph"))
     wanted = None
-    for name, taken in trials.items():
+    for one in contenders:
         checks: dict[str, Any] | None = None
-        if name in program.number:
-            number = program.number[name](answers[name])
+        if one.name in program.number:
+            number = program.number[one.name](one.answer)
             wanted = number if wanted is None else wanted
             checks = {"ok": number == wanted, "number": number}
         recorder.add(
-            name, taken, checks=checks, **about,
-            cell=f"{inputs.named.name} | {program.name} | {name}",
+            one.name, one.trials, checks=checks, **about,
+            cell=f"{inputs.named.name} | {program.name} | {one.name}",
         )  # fmt: skip

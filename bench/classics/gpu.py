@@ -14,7 +14,6 @@ import argparse
 import statistics
 import warnings
 from collections.abc import Callable
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -22,21 +21,11 @@ import numpy as np
 
 import featgraph as fg
 from bench.classics import checks
+from bench.classics.cpu import Inputs
 from bench.graphs import NamedGraph, make_graph
 from bench.record import Recorder
-from bench.timing import (
-    Budget,
-    join_compilers,
-    time_call,
-    wait_for_gpu,
-    with_answers,
-)
-from featgraph.algorithms.betweenness_centrality import betweenness_centrality
-from featgraph.algorithms.bfs import bfs
-from featgraph.algorithms.connected_components import connected_components
-from featgraph.algorithms.pagerank import pagerank
-from featgraph.algorithms.sssp import sssp
-from featgraph.algorithms.triangle_count import triangle_count
+from bench.timing import Budget, join_compilers, time_call, wait_for_gpu, with_answers
+from featgraph import algorithms as al
 
 #: The loop over few vertices of a GPU is compiled behind runs, and not otherwise.
 COMPILES_BEHIND = True
@@ -49,11 +38,10 @@ DEFAULTS = {
     "cell": 10.0,
     "target": "cuda",
 }  # fmt: skip
-SEED = 20261121
+CHOICES = {"programs": DEFAULTS["programs"]}
 #: Calls before the trials: kernels compiled behind runs arrive in several of them.
 _WARM_UP = 4
 ITERATIONS = 20
-SOURCES = 4
 #: ms, cuGraph 26.10 on an H200.
 CUGRAPH = {
     "kron21": {"bfs": 2.13, "pagerank": 16.4, "connected_components": 32.4,
@@ -65,73 +53,50 @@ CUGRAPH = {
 }  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", choices=DEFAULTS["programs"])
-
-
-class Problem:
+class Problem(Inputs):
     """A graph, its inputs, and its rows for the checks."""
 
     def __init__(self, named: NamedGraph, target: str) -> None:
-        self.named, self.graph, self.target = named, named.graph, target
-        rng = np.random.default_rng(SEED)
-        # Of quarters: sums of them are exact, so paths of one length compare equal.
-        quarters = rng.integers(1, 256, self.graph.given_edge_count)
-        self.weights = quarters.astype(np.float32) / 4
-        ins = self.graph.in_edges
+        super().__init__(named)
+        self.target, ins = target, self.graph.in_edges
         self.rows = np.asarray(ins.row_offsets), np.asarray(ins.column_indices)
-        self.out_degree = degree = np.asarray(self.graph.out_degree)
-        self.source = int(np.argmax(degree))
-        self.sources = rng.choice(np.flatnonzero(degree), SOURCES, replace=False)
-
-    @cached_property
-    def weighted(self) -> fg.Graph:
-        """The graph with weights of its own."""
-        g = self.graph
-        return fg.Graph.from_edges(
-            g.sources, g.targets, weights=self.weights, vertex_count=g.vertex_count,
-            directed=g.directed,
-        )  # fmt: skip
+        self.out_degree = np.asarray(self.graph.out_degree)
 
     def calls(self) -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
         """Return program -> (call, check of its answer)."""
-        g, s, target = self.graph, self.source, self.target
+        g, s, rows, to = self.graph, self.source, self.rows, {"target": self.target}
+        turns: dict[str, Any] = {"tol": 0.0, "max_supersteps": ITERATIONS, **to}
+        of: dict[str, Any] = {"sources": self.sources, "normalized": False, **to}
+
+        def check_paths(r: Any) -> Any:
+            lengths = g.expand_edge_values(self.weighted.weights)
+            return checks.sssp_checks(rows, lengths, s, r.distances, r.predecessors)
+
+        def check_ranks(r: Any) -> Any:
+            given = rows, self.out_degree, r.ranks, 0.85, ITERATIONS
+            return checks.pagerank_checks(*given)
+
+        def check_dependencies(r: Any) -> Any:
+            levels = al.bfs(g, self.sources, **to).levels
+            return checks.betweenness_checks(r.dependencies, list(levels.T))
+
         return {
             "bfs": (
-                lambda: bfs(g, s, target=target),
-                lambda r: checks.bfs_checks(self.rows, s, r.levels, r.parents),
+                lambda: al.bfs(g, s, **to),
+                lambda r: checks.bfs_checks(rows, s, r.levels, r.parents),
             ),
-            "sssp": (
-                lambda: sssp(self.weighted, s, target=target),
-                lambda r: checks.sssp_checks(
-                    self.rows, g.expand_edge_values(self.weights), s,
-                    r.distances, r.predecessors,
-                ),
-            ),
+            "sssp": (lambda: al.sssp(self.weighted, s, **to), check_paths),
             "connected_components": (
-                lambda: connected_components(g, target=target),
-                lambda r: checks.components_checks(self.rows, r.labels),
+                lambda: al.connected_components(g, **to),
+                lambda r: checks.components_checks(rows, r.labels),
             ),
-            "pagerank": (
-                lambda: pagerank(
-                    g, tol=0.0, max_supersteps=ITERATIONS, target=target
-                ),
-                lambda r: checks.pagerank_checks(
-                    self.rows, self.out_degree, r.ranks, 0.85, ITERATIONS
-                ),
-            ),
+            "pagerank": (lambda: al.pagerank(g, **turns), check_ranks),
             "triangle_count": (
-                lambda: triangle_count(g, target=target),
-                lambda r: checks.triangles_checks(self.rows, int(r.total)),
+                lambda: al.triangle_count(g, **to),
+                lambda r: checks.triangles_checks(rows, int(r.total)),
             ),
             "betweenness_centrality": (
-                lambda: betweenness_centrality(
-                    g, sources=self.sources, normalized=False, target=target
-                ),
-                lambda r: checks.betweenness_checks(
-                    r.dependencies,
-                    list(bfs(g, self.sources, target=target).levels.T),
-                ),
+                lambda: al.betweenness_centrality(g, **of), check_dependencies
             ),
         }  # fmt: skip
 
@@ -196,9 +161,8 @@ def _measure(
         "featgraph", trials, checks=check(with_answers(last[0])),
         cugraph_ms=CUGRAPH.get(name, {}).get(program), **fields, **more,
     )  # fmt: skip
-    number = len(trials)
-    trials = [time_call(read) for _ in range(number)]
-    recorder.add("featgraph, answers read", trials, **fields)
+    again = [time_call(read) for _ in trials]
+    recorder.add("featgraph, answers read", again, **fields)
 
 
 def _fields_of(result: Any) -> dict[str, Any]:

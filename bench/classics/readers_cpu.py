@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,11 @@ import numpy as np
 
 import featgraph as fg
 from bench.record import Recorder
+from bench.timing import time_both
 from featgraph.graph.formats.text import read_text, scan_table
 
 DEFAULTS = {"repeat": 7, "lines": 1_570_000}
 VERTICES = 300_000
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lines", type=int, help="number of lines of the text")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -41,26 +37,15 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         numba.set_num_threads(1)
         try:
             for name, (read, columns_of) in readers(text).items():
-                trials, cpu_ms = timed(read, arguments.repeat)
+                both = [time_both(read) for _ in range(arguments.repeat + 1)][1:]
+                trials, spent = np.array(both).T.tolist()
                 is_same = all(map(np.array_equal, columns_of(read()), edges.T))
                 recorder.add(
-                    name, trials, cpu_ms=cpu_ms, file_bytes=text.stat().st_size,
-                    threads=1, graph=about, k=1, checks={"ok": is_same},
+                    name, trials, cpu_ms=round(min(spent), 1), threads=1, k=1,
+                    file_bytes=text.stat().st_size, graph=about, checks={"ok": is_same},
                 )  # fmt: skip
         finally:
             numba.set_num_threads(threads)
-
-
-def timed(call: Callable[[], Any], repeat: int) -> tuple[list[float], float]:
-    """Return the times of warm calls and the least processor time of one, in ms."""
-    call()
-    trials, spent = [], []
-    for _ in range(repeat):
-        begun, busy = time.perf_counter(), time.process_time()
-        call()
-        spent.append(1000 * (time.process_time() - busy))
-        trials.append(1000 * (time.perf_counter() - begun))
-    return trials, round(min(spent), 1)
 
 
 Columns = Callable[[Any], tuple[Any, Any]]

@@ -26,32 +26,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from bench.compile.child import CALLS
 from bench.record import ROOT, Recorder
 
-DEFAULTS = {"k": [8], "repeat": 5, "target": "cpu"}
-STAGES = (
-    "import_featgraph_s",
-    "import_compiler_s",
-    "setup_s",
-    "fold_s",
-    "compile_and_first_run_s",
-    "second_run_s",
-)
-
-
+DEFAULTS = {
+    "k": [8], "repeat": 5, "target": "cpu", "algorithms": "", "scale": None,
+    "size": None, "lazy": False, "wait": False,
+}  # fmt: skip
 CALL_STAGES = ("import_featgraph_s", "import_compiler_s", "setup_s", "behind_s")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--algorithms", help="functions to call, by commas, or all")
-    parser.add_argument("--scale", type=int, help="of an R-MAT graph to call them on")
-    parser.add_argument("--size", help="V,E of a uniform graph to call them on")
-    parser.add_argument("--lazy", action="store_true", help="calls import Numba")
-    parser.add_argument("--wait", action="store_true", help="compile nothing behind")
+STAGES = (*CALL_STAGES[:3], "fold_s", "compile_and_first_run_s", "second_run_s")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -62,26 +50,38 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         for name in sorted(CALLS) if given == "all" else given.split(","):
             _record_calls(recorder, arguments, name)
         return
-    for k in arguments.k:
-        for library in ("library kept", "library cold"):
-            cold, stored = [], []
-            for _ in range(arguments.repeat):
-                with tempfile.TemporaryDirectory() as folder:
-                    kept = library == "library kept"
-                    given = ["--target", arguments.target, "--k", str(k)]
-                    cold.append(_child(Path(folder), given, kept))
-                    stored.append(_child(Path(folder), given, kept))
-            _record(recorder, f"cold, {library}", arguments.target, k, cold)
-            if stored[0]["launched"]:  # else nothing is kept to be found again
-                _record(
-                    recorder, f"from the store, {library}", arguments.target, k, stored
-                )
+    for k, is_kept in product(arguments.k, (True, False)):
+        given = ["--target", arguments.target, "--k", str(k)]
+        cold, stored = _pairs(arguments.repeat, given, is_kept)
+        library = "library kept" if is_kept else "library cold"
+        fields = {"k": k, "target": arguments.target, "launched": cold[0]["launched"]}
+        # Without a launch, nothing is kept to be found again.
+        for name, runs in (("cold", cold), ("from the store", stored)):
+            if name == "cold" or stored[0]["launched"]:
+                total = [r["fold_s"] + r["compile_and_first_run_s"] for r in runs]
+                times, stages = [1e3 * s for s in total], _medians(runs, STAGES)
+                recorder.add(f"{name}, {library}", times, stages=stages, **fields)
+
+
+def _pairs(
+    repeat: int, given: list[str], library_kept: bool, behind: str = "1"
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return seconds of processes with an empty store, and of others behind them."""
+    cold, stored = [], []
+    for _ in range(repeat):
+        with tempfile.TemporaryDirectory() as folder:
+            for runs in (cold, stored):
+                runs.append(_child(Path(folder), given, library_kept, behind))
+    return cold, stored
+
+
+def _medians(runs: list[dict[str, Any]], stages: Sequence[str]) -> dict[str, float]:
+    return {s: round(statistics.median(r[s] for r in runs), 4) for s in stages}
 
 
 def _record_calls(recorder: Recorder, arguments: argparse.Namespace, name: str) -> None:
     """Run pairs of processes that call a function of `algorithms` twice."""
-    cold, stored, target = [], [], arguments.target
-    given = ["--target", target, "--algorithm", name]
+    given = ["--target", arguments.target, "--algorithm", name]
     if arguments.scale is not None:
         given += ["--scale", str(arguments.scale)]
     if arguments.size:
@@ -89,25 +89,20 @@ def _record_calls(recorder: Recorder, arguments: argparse.Namespace, name: str) 
     if arguments.lazy:
         given.append("--lazy")
     behind = "0" if arguments.wait else "1"
-    for _ in range(arguments.repeat):
-        with tempfile.TemporaryDirectory() as folder:
-            for runs in (cold, stored):
-                runs.append(_child(Path(folder), given, True, behind))
+    cold, stored = _pairs(arguments.repeat, given, True, behind)
     is_warmed = bool(os.environ.get("FEATGRAPH_CACHE_PATH"))
     for contender, stage, runs in (
         ("after warm" if is_warmed else "cold", "first_call_s", cold),
         ("from the store", "first_call_s", stored),
         ("warm", "second_call_s", stored),
     ):
-        stages = {
-            s: round(statistics.median(r[s] for r in runs), 4) for s in CALL_STAGES
-        }
         times = [1e3 * r[stage] for r in runs]
         processor = [r[stage.removesuffix("s") + "processor_s"] for r in runs]
         recorder.add(
-            f"{name}, {contender}", times, algorithm=name, target=target, stages=stages,
-            scale=arguments.scale, size=arguments.size, lazy=arguments.lazy,
-            waits=arguments.wait, processor_s=[round(s, 4) for s in processor],
+            f"{name}, {contender}", times, algorithm=name, target=arguments.target,
+            stages=_medians(runs, CALL_STAGES), scale=arguments.scale,
+            size=arguments.size, lazy=arguments.lazy, waits=arguments.wait,
+            processor_s=[round(s, 4) for s in processor],
             parts_s=runs[-1]["parts_s"], kernels_s=runs[-1]["kernels_s"],
         )  # fmt: skip
 
@@ -124,30 +119,9 @@ def _child(
         places["NUMBA_CACHE_DIR"] = str(folder / "numba")
     done = subprocess.run(
         [sys.executable, "-m", "bench.compile.child", *given],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | places,
-        check=False,
+        capture_output=True, text=True, cwd=ROOT, env=os.environ | places, check=False,
         timeout=300,
-    )
+    )  # fmt: skip
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     return json.loads(done.stdout)  # type: ignore[no-any-return]
-
-
-def _record(
-    recorder: Recorder, contender: str, target: str, k: int, runs: list[dict[str, Any]]
-) -> None:
-    total = [1e3 * (r["fold_s"] + r["compile_and_first_run_s"]) for r in runs]
-    stages = {
-        stage: round(statistics.median(r[stage] for r in runs), 4) for stage in STAGES
-    }
-    recorder.add(
-        contender,
-        total,
-        k=k,
-        target=target,
-        launched=runs[0]["launched"],
-        stages=stages,
-    )

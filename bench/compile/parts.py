@@ -14,8 +14,6 @@ import time
 from collections import defaultdict
 from typing import Any
 
-__all__ = ["Parts"]
-
 
 class Parts:
     """Adds up seconds of the compiler's parts from its making on.
@@ -60,11 +58,10 @@ class Parts:
     def _watch_cpu(self) -> None:
         from numba.core import dispatcher
 
-        self._time(
-            dispatcher.Dispatcher,
-            "compile",
-            lambda own, *_: (self.kernels, _name(own.py_func)),
-        )
+        def entry_of(own: Any, *_: Any) -> Any:
+            return self.kernels, _name(own.py_func)
+
+        self._time(dispatcher.Dispatcher, "compile", entry_of)
 
     @staticmethod
     def _time(owner: Any, name: str, entry_of: Any) -> None:

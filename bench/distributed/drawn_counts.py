@@ -17,8 +17,6 @@ from featgraph.ranks.cost.forecast import Counts
 if TYPE_CHECKING:
     from featgraph.graph.building.drawn import Drawing
 
-__all__ = ["count_drawn"]
-
 _Array: TypeAlias = NDArray[Any]
 
 #: Edges that are drawn at a time.
@@ -61,8 +59,8 @@ def count_drawn(
     """
     count = drawing.vertex_count
     into = np.zeros(-(-count // WORD), np.int64)
-    for u, v in _pieces(drawing):
-        count_words(u, v, directed, into)
+    for _, v in _pieces(drawing, directed):
+        into += np.bincount(v >> 5, minlength=into.size)
     before = np.concatenate(([0], np.cumsum(into)))
     weights = Balance() if balance is None else balance
     cuts = [even_cuts(before.astype(float), count, n, weights) for n in ranks]
@@ -77,8 +75,8 @@ def count_drawn(
     size = max(mark_bytes // (8 * wide), WORD) // WORD * WORD
     for first in range(0, count, size):
         marks = np.zeros((min(size, count - first), wide), np.uint64)
-        for u, v in _pieces(drawing):
-            mark_cells(u, v, directed, first, cells, marks)
+        for u, v in _pieces(drawing, directed):
+            mark_cells(u, v, first, cells, marks)
         count_marks(marks, first, cells, owners, ghosts, elsewhere)
     found = []
     for number, (parts, one) in enumerate(zip(ranks, cuts, strict=True)):
@@ -98,36 +96,24 @@ def count_drawn(
     return found
 
 
-def _pieces(drawing: Drawing) -> Iterator[tuple[_Array, _Array]]:
-    """Draw all edges, some at a time."""
+def _pieces(drawing: Drawing, directed: bool) -> Iterator[tuple[_Array, _Array]]:
+    """Draw all edges, some at a time; undirected ones both ways."""
     for first in range(0, drawing.count, _PIECE):
-        yield drawing.on_host(first, min(first + _PIECE, drawing.count))[:2]
+        u, v = drawing.on_host(first, min(first + _PIECE, drawing.count))[:2]
+        yield u, v
+        if not directed:
+            is_edge = u != v
+            yield v[is_edge], u[is_edge]
 
 
 @jit
-def count_words(u: _Array, v: _Array, directed: bool, into: _Array) -> None:
-    """Count in-edges by the word of their target."""
-    for e in range(u.size):
-        into[v[e] >> 5] += 1
-        if not directed and u[e] != v[e]:
-            into[u[e] >> 5] += 1
-
-
-@jit
-def mark_cells(
-    u: _Array, v: _Array, directed: bool, first: int, cells: _Array, marks: _Array
-) -> None:
+def mark_cells(u: _Array, v: _Array, first: int, cells: _Array, marks: _Array) -> None:
     """Mark, of sources from `first` on, the cells that their edges lead to."""
     for e in range(u.size):
         place = u[e] - first
         if 0 <= place < marks.shape[0]:
             cell = cells[v[e] >> 5]
             marks[place, cell >> 6] |= np.uint64(1) << np.uint64(cell & 63)
-        if not directed:
-            place = v[e] - first
-            if 0 <= place < marks.shape[0]:
-                cell = cells[u[e] >> 5]
-                marks[place, cell >> 6] |= np.uint64(1) << np.uint64(cell & 63)
 
 
 @jit

@@ -7,31 +7,32 @@ the model (0059) on three links. A breadth-first search from the vertex of most 
 recorded: **vr** has the rows that it sends, and `search` is its time with each
 form; not of graphs whose edges, times supersteps, are more than `MOST_SWEPT`.
 
-R-MAT graphs above `IN_MEMORY` are drawn, sorted on the disk and counted slice by slice:
-memory has four numbers a vertex. Graphs above `SORTED`, ``rmat-S-F``, ``uniform-S-F``
-and both ``-undirected``, are only drawn, once for each slice of their sources, and
-counted for all numbers of ranks at once: exactly, too. ``--markdown FILE`` writes the
-tables as a page.
+Graphs above `IN_MEMORY`, ``rmat-S-F``, ``uniform-S-F`` and both ``-undirected``, are
+only drawn, once for each slice of their sources, and counted for all numbers of ranks
+at once: exactly, too. ``--markdown FILE`` writes the tables as a page.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import featgraph as fg
+from bench.distributed.drawn_counts import count_drawn
+from bench.distributed.works import works_of
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.report import markdown_table
+from featgraph.algorithms import bfs
 from featgraph.cli.ranks import rank_counts
+from featgraph.graph import generators
 from featgraph.ranks.cost.forecast import Work, superstep_times
 from featgraph.ranks.cost.machine import H200
 from featgraph.ranks.engines.links import named_link
@@ -41,41 +42,28 @@ DEFAULTS: dict[str, Any] = {
               "rmat-21-16"],
     "k": [1, 32],
     "repeat": 1,
-    "ranks": rank_counts("2..1024"),
+    "ranks": "2..1024",
+    "markdown": "",
 }  # fmt: skip
 LINKS = ("nvlink", "400g", "100g")
-#: Scale of an R-MAT graph that is made in memory, and edges that searches go through.
-IN_MEMORY, MOST_SWEPT = 20, 1 << 29
-#: Scale of a graph whose edges are sorted at all.
-SORTED = 21
-_CHUNK = 1 << 20
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add on how many ranks, and where the page is written."""
-    parser.add_argument("--ranks", type=rank_counts, help="2,4,8 or 2..1024")
-    parser.add_argument("--markdown", type=Path, help="a page with the tables")
+#: Scale of a graph that is made in memory, and edges that searches go through.
+IN_MEMORY, MOST_SWEPT = 21, 1 << 29
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Count and foretell every graph."""
-    page = [HEAD.format(command=recorder.command)]
+    page, counts = [HEAD.format(command=recorder.command)], rank_counts(arguments.ranks)
     for name in arguments.graph:
         begun = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder:
-            graph = graph_of(name, Path(folder), arguments.ranks)
-            counted_s = time.perf_counter() - begun
-            lines = [
-                line
-                for ranks in arguments.ranks
-                for line in _lines(recorder, name, graph, ranks, arguments.k)
-            ]
+        graph = graph_of(name, counts)
+        counted_s = time.perf_counter() - begun
+        given = recorder, name, graph, arguments.k
+        lines = [_line(*given, ranks) for ranks in counts]
         page.append(_section(name, graph, lines, arguments.k))
         took = time.perf_counter() - begun
         print(f"    {name}: {took:.0f} s, of which {counted_s:.0f} made it", flush=True)
         if arguments.markdown:
-            text = "\n".join(page)
-            arguments.markdown.write_text(text, encoding="utf-8")
+            Path(arguments.markdown).write_text("\n".join(page), encoding="utf-8")
 
 
 class Drawn:
@@ -89,45 +77,29 @@ class Drawn:
     """
 
     def __init__(self, drawing: Any, directed: bool, ranks: list[int]) -> None:
-        from bench.distributed.drawn_counts import count_drawn
-
         counted = count_drawn(drawing, ranks, directed=directed)
         self.found = dict(zip(ranks, counted, strict=True))
         self.vertex_count = drawing.vertex_count
         self.edge_count = int(counted[0][0].edges.sum())
 
 
-def graph_of(name: str, folder: Path, ranks: list[int]) -> Any:
-    """Return a graph in memory, or in slices that are made there, or only drawn."""
-    from featgraph.graph.generators import drawing_of_rmat, drawing_of_uniform
-
+def graph_of(name: str, ranks: list[int]) -> Any:
+    """Return a graph, or the counts of one that is only drawn."""
     drawn = re.fullmatch(r"(rmat|uniform)-(\d+)-(\d+)(-undirected)?", name)
-    if drawn and int(drawn[2]) > SORTED:
-        scale, factor = int(drawn[2]), int(drawn[3])
-        if drawn[1] == "rmat":
-            drawing = drawing_of_rmat(scale, factor, seed=SEED)
-        else:
-            drawing = drawing_of_uniform(1 << scale, factor << scale, seed=SEED)
-        return Drawn(drawing, drawn[4] is None, ranks)
-    found = re.fullmatch(r"rmat-(\d+)-(\d+)", name)
-    if not found or int(found[1]) <= IN_MEMORY:
+    if not drawn or int(drawn[2]) <= IN_MEMORY:
         return make_graph(name).graph
-    from featgraph.graph.slices.read import map_slices
-    from featgraph.graph.slices.write import Edges, write_slices
-
-    drawing = drawing_of_rmat(int(found[1]), int(found[2]), seed=SEED)
-
-    def chunks() -> Iterator[Any]:
-        for first in range(0, drawing.count, _CHUNK):
-            yield drawing.on_host(first, min(first + _CHUNK, drawing.count))
-
-    write_slices(folder, Edges(chunks, drawing.vertex_count, False, None))
-    return fg.Graph(map_slices(folder))
+    scale, factor = int(drawn[2]), int(drawn[3])
+    if drawn[1] == "rmat":
+        drawing = generators.drawing_of_rmat(scale, factor, seed=SEED)
+    else:
+        count = 1 << scale
+        drawing = generators.drawing_of_uniform(count, factor * count, seed=SEED)
+    return Drawn(drawing, drawn[4] is None, ranks)
 
 
-def _lines(
-    recorder: Recorder, name: str, graph: Any, ranks: int, widths: list[int]
-) -> list[dict[str, Any]]:
+def _line(
+    recorder: Recorder, name: str, graph: Any, widths: list[int], ranks: int
+) -> dict[str, Any]:
     """Return and record the counts and times of a number of ranks."""
     if isinstance(graph, Drawn):
         counts, partition = graph.found[ranks]
@@ -152,7 +124,7 @@ def _lines(
         f"{ranks} ranks", [], graph={"name": name, "edges": graph.edge_count},
         checks={"ok": True}, **line,
     )  # fmt: skip
-    return [line]
+    return line
 
 
 def _to_all(work: Work, counts: Any) -> Work:
@@ -171,55 +143,33 @@ def _milliseconds(works: list[Work], k: int) -> list[float]:
     ]
 
 
-_runs: dict[int, Any] = {}
-
-
 def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
     """Return rows and times of a search in each form."""
-    from bench.distributed.works import works_of
-
-    if isinstance(graph, Drawn):
+    if isinstance(graph, Drawn) or graph.edge_count > MOST_SWEPT >> 3:
         return {}
-    if id(graph) not in _runs:
-        _runs.clear()
-        _runs[id(graph)] = None if graph.edge_count > MOST_SWEPT >> 3 else search(graph)
-    if _runs[id(graph)] is None:
-        return {}
-    run, first = _runs[id(graph)]
+    run, first = search(graph)
     if run.supersteps * graph.edge_count > MOST_SWEPT:
         return {}
     works = works_of(graph, run, partition, first)
     whole = Work.whole(counts)
-    listed = [replace(w, sent=whole.sent, received=whole.received) for w in works]
-    everything = [_to_all(w, counts) for w in works]
+    forms = {
+        "all": [_to_all(w, counts) for w in works],
+        "ms": [replace(w, sent=whole.sent, received=whole.received) for w in works],
+        "vr": works,
+    }
     rows = sum(int(w.sent.sum()) for w in works)
     return {
-        "supersteps": run.supersteps,
-        "vr_rows": rows / graph.vertex_count,
-        "search_all_ms": _milliseconds(everything, 1),
-        "search_ms_ms": _milliseconds(listed, 1),
-        "search_vr_ms": _milliseconds(works, 1),
-    }
+        "supersteps": run.supersteps, "vr_rows": rows / graph.vertex_count,
+        **{f"search_{n}_ms": _milliseconds(one, 1) for n, one in forms.items()},
+    }  # fmt: skip
 
 
+@lru_cache(maxsize=1)  # for all numbers of ranks
 def search(graph: Any) -> tuple[Any, Any]:
     """Return a search with its sets, and its first set."""
-    from featgraph.algorithms import bfs
-
-    kept: list[Any] = []
-    iterate = fg.iterate
-
-    def record(steps: Any, state: Any, **options: Any) -> Any:
-        kept.append(iterate(steps, state, **options | {"record_active": True}))
-        return kept[-1]
-
     hub = int(np.argmax(graph.out_degree))
-    fg.iterate = record
-    try:
-        bfs(graph, hub, target="cpu")
-    finally:
-        fg.iterate = iterate
-    return kept[0], fg.ActiveSet(graph, [hub]).mask
+    found = bfs(graph, hub, target="cpu", record_active=True)
+    return found.run, fg.ActiveSet(graph, [hub]).mask
 
 
 # -- the page
@@ -261,14 +211,12 @@ def _section(
     text = f"\n## {name}\n\n{edges}.\n\n{markdown_table(heads, rows)}\n"
     if "vr_rows" in lines[0]:
         heads = ["ranks", "rows, all", "ms", "vr", "all", "ms ", "vr "]
-        rows = []
+        count, rows = lines[0]["supersteps"], []
         for line in lines:
-            steps = line["supersteps"]
-            told = [f"{line['ranks']:,}", _short(steps * line["all_rows"])]
-            told += [_short(steps * line["ms_rows"]), _short(line["vr_rows"])]
+            sent = [count * line[f"{form}_rows"] for form in ("all", "ms")]
+            told = [f"{line['ranks']:,}", *map(_short, (*sent, line["vr_rows"]))]
             told += [_on_links(line[f"search_{f}_ms"]) for f in ("all", "ms", "vr")]
             rows.append(told)
-        count = lines[0]["supersteps"]
         text += f"\nA search of {count} supersteps:\n\n{markdown_table(heads, rows)}\n"
     return text
 

@@ -21,23 +21,30 @@ twice as many edges for twice as many ranks. Behind ``--budget`` seconds nothing
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from bench.distributed.streaming import (
-    Sender,
-    merged,
-    rows_of,
-    run_rank,
-    stream_from_ranks,
-)
-from bench.record import Recorder
+import featgraph as fg
+from bench.graphs import DRAWN, SEED, distribute_graph
+from bench.record import Recorder, child_environment
 from bench.timing import join_compilers, wait_for_gpu
+from featgraph import algorithms as al
 
+PROGRAMS = ("PR", "BFS", "LP", "CC", "BC", "SSSP", "ALS", "GD")
 DEFAULTS = {
     "graph": ["rmat-24-16"],
     "k": [8, 32],
@@ -46,9 +53,9 @@ DEFAULTS = {
     "target": "cuda",
     "budget": 200.0,
     "ratings": 20_000_000,
+    "weak": False,
+    "programs": ",".join(PROGRAMS),
 }
-MODULE = "bench.distributed.lux_gpu"
-SEED = 20261121
 #: Supersteps of programs that would go on.
 SUPERSTEPS, LP_SUPERSTEPS, ITERATIONS = 20, 10, 3
 #: Calls before the trials: loops of supersteps are made in the second or third.
@@ -59,23 +66,13 @@ LINK_ROWS = (1 << 19, 32)
 SAMPLE, SAMPLED = 4096, 1 << 15
 #: How far reals may be apart, of the largest.
 TOLERANCE = 1e-4
-#: Kinds of graphs of which each rank draws its part.
-DRAWN = ("rmat", "rmat45", "uniform")
-PROGRAMS = ("PR", "BFS", "LP", "CC", "BC", "SSSP", "ALS", "GD")
+#: Kind of graph -> the programs that run on it.
+KINDS = {
+    "plain": {"PR", "BFS", "LP", "CC", "BC"}, "weighted": {"SSSP"},
+    "ratings": {"ALS", "GD"},
+}  # fmt: skip
 #: Programs that run beside each other on one rank, a GPU each: compiling is longest.
 HALVES = ({"PR", "LP", "BFS", "CC"}, {"SSSP", "BC", "ALS", "GD"})
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ranks, programs and links."""
-    parser.add_argument("--gpus", type=int, help="ranks, beside one")
-    parser.add_argument("--programs", help="some of them, by commas")
-    parser.add_argument("--ratings", type=int, help="how many are factorised")
-    parser.add_argument("--weak", action="store_true", help="edges grow with ranks")
-    parser.add_argument(
-        "--links", default="auto", help="fg.config.gpu_links: auto, windows, engine"
-    )
-    parser.add_argument("--engine", default="shared", help="as of init()")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -93,32 +90,90 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def cells(
-    arguments: argparse.Namespace,
-    ranks: int,
-    until: float,
-    recorder: Recorder,
+    arguments: argparse.Namespace, ranks: int, until: float, recorder: Recorder
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ranks; record an error that ends them."""
-    given: dict[str, Any] = {
-        "graphs": [(g, _grown(g, ranks, arguments.weak)) for g in arguments.graph],
-        "programs": (arguments.programs or ",".join(PROGRAMS)).split(","),
-        "k": arguments.k,
-        "repeat": arguments.repeat,
-        "target": arguments.target,
-        "ratings": arguments.ratings,
-        "engine": arguments.engine,
-        "until": until,
-    }
-    environment = {"FEATGRAPH_GPU_LINKS": arguments.links}
-    limit = until + 60 - time.time()
-    wanted, streams = given["programs"], []
+    """Yield the rows of ranks, and print their notes; record an error."""
+    given = {name: getattr(arguments, name) for name in ("k", "repeat", "target")}
+    given |= {"ratings": arguments.ratings, "until": until}
+    given["graphs"] = [(g, _grown(g, ranks, arguments.weak)) for g in arguments.graph]
+    wanted, streams = arguments.programs.split(","), []
     halves = HALVES if ranks < arguments.gpus else (set(PROGRAMS),)
     for gpu, half in enumerate(halves):
         own = given | {"programs": [name for name in wanted if name in half]}
         if own["programs"]:
-            how = environment, limit, gpu
-            streams.append(stream_from_ranks(MODULE, ranks, own, *how))
-    yield from rows_of(merged(streams), recorder, f"{ranks} ranks")
+            streams.append(stream_from_ranks(ranks, own, until + 60, gpu))
+    rows = merged(streams)
+    while row := recorder.attempt(f"{ranks} ranks", next, rows, None):
+        if "note" in row:
+            print(f"    {row['note']}", flush=True)
+        else:
+            yield row
+
+
+def stream_from_ranks(
+    ranks: int, given: dict[str, Any], until: float, first_gpu: int
+) -> Iterator[dict[str, Any]]:
+    """Launch this module on ranks, and yield the rows that the first one writes.
+
+    With target "cuda" each rank has a GPU of those that this process sees, from
+    `first_gpu` on.
+
+    Raises
+    ------
+    RuntimeError
+        Behind all rows, if a rank failed, or ranks were ended at the time `until`.
+    """
+    environment = child_environment() | {"PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "featgraph", "launch", "-n", str(ranks)]
+    if given["target"] == "cuda":
+        command.append("--gpus")
+        every = ",".join(map(str, range(first_gpu + ranks)))
+        gpus = (os.environ.get("CUDA_VISIBLE_DEVICES") or every).split(",")
+        own = gpus[first_gpu : first_gpu + ranks]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(own)
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as rows:
+        command += [__file__, json.dumps(given), rows.name]
+        process, begun, is_over = subprocess.Popen(command, env=environment), "", False
+        try:
+            while not is_over:
+                time.sleep(0.02)
+                is_over = process.poll() is not None or time.time() > until
+                while text := rows.readline():
+                    begun += text
+                    if text.endswith("\n"):
+                        yield json.loads(begun)
+                        begun = ""
+        finally:
+            process.terminate()  # where it has not ended; it ends its ranks
+            code = process.wait()
+    if code:
+        raise RuntimeError(f"ranks ended with {code}")
+
+
+def merged(streams: Sequence[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Yield rows of several streams as they come; raise the first of their errors."""
+    found: queue.Queue[Any] = queue.Queue()
+
+    def follow(stream: Iterator[dict[str, Any]]) -> None:
+        try:
+            for row in stream:
+                found.put(row)
+            found.put(None)
+        except Exception as error:
+            found.put(error)
+
+    for stream in streams:
+        threading.Thread(target=follow, args=(stream,), daemon=True).start()
+    errors, going = [], len(streams)
+    while going:
+        row = found.get()
+        if isinstance(row, dict):
+            yield row
+            continue
+        going -= 1
+        errors += [row] if row is not None else []
+    if errors:
+        raise errors[0]
 
 
 def _grown(name: str, ranks: int, is_weak: bool) -> str:
@@ -186,20 +241,17 @@ class Rank:
         Bytes a second to another rank.
     """
 
-    def __init__(self, given: dict[str, Any], send: Sender) -> None:
-        import featgraph as fg
-
-        self.given, self.target = given, given["target"]
-        engine = given["engine"]
-        self.engine = fg.distributed.init(timeout=120, engine=engine)
+    def __init__(self, given: dict[str, Any], rows: str) -> None:
+        self.given, self.target, self._rows = given, given["target"], Path(rows)
+        self.engine = fg.distributed.init(timeout=120, engine="shared")
         fg.config.compile_behind = True  # and waited for, before the trials
-        self._send = send
         self.link: float | None = None
 
-    def send(self, **cell: Any) -> None:
+    def send(self, **row: Any) -> None:
         """Write a row, once for all ranks."""
         if self.engine.rank == 0:
-            self._send(**cell)
+            with self._rows.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, default=lambda value: value.item()) + "\n")
 
     def note(self, text: str) -> None:
         """Write a note for the reader of the bench."""
@@ -221,11 +273,22 @@ class Rank:
 
     def measure_link(self) -> None:
         """Measure how fast rows reach another rank."""
-        if self.engine.size == 1:
-            return
-        self.link = _link_of(self)
-        if self.link:
+        if self.engine.size > 1:
+            self.link = _link_of(self)
             self.note(f"link {self.link / 1e9:.3g} GB/s")
+
+    def make(self, name: str, make: Callable[[], Any]) -> Any:
+        """Make a graph, and note the time of it; None if there is no time."""
+        if not self.is_time():
+            self.note(f"no time for {name}")
+            return None
+        self.wait()
+        begun = time.perf_counter()
+        graph = make()
+        self.wait()
+        part = getattr(graph, "shard", graph)
+        self.note(f"{name}: {part}, made in {time.perf_counter() - begun:.1f} s")
+        return graph
 
     def run(
         self, of: str, name: str, graph: Any, program: str, how: Program, k: int
@@ -260,24 +323,15 @@ class Rank:
         sent = int((self.engine.traffic - before).sent.sum())
         run, wire = result.run, self._wire(graph, result.run, how, k)
         most = self.engine.all_reduce(np.array(trials), "max", about="times")
-        answer = answer_of(self.engine, graph, result, how.answer)
         self.send(
-            of=of,
-            graph=name,
-            program=program,
-            k=k,
-            trials_ms=most.tolist(),
-            call_ms=median(calls),
-            first_s=first,
-            supersteps=run.supersteps,
-            sweeps=run.supersteps if how.is_dense else 1,
-            edges=graph.edge_count,
+            of=of, graph=name, program=program, k=k, trials_ms=most.tolist(),
+            call_ms=median(calls), first_s=first, supersteps=run.supersteps,
+            sweeps=run.supersteps if how.is_dense else 1, edges=graph.edge_count,
             superstep_ms=[round(1000 * s, 4) for s in run.seconds[:64]],
-            sent_bytes=sent,
-            wire_bytes=wire,
+            sent_bytes=sent, wire_bytes=wire,
             wire_ms=1000 * wire / self.link if self.link else None,
-            answer=answer,
-        )
+            answer=answer_of(self.engine, graph, result, how.answer),
+        )  # fmt: skip
 
     def _wire(self, graph: Any, run: Any, how: Program, k: int) -> int:
         """Return the bytes of rows that the rank sends that sends most."""
@@ -293,10 +347,11 @@ class Rank:
         return int(self.engine.all_reduce(np.array([size]), "max", about="bytes")[0])
 
 
+@dataclass
 class Program:
     """A call of an algorithm, and the size of its rows.
 
-    Parameters
+    Attributes
     ----------
     call : callable
     answer : str
@@ -306,19 +361,14 @@ class Program:
         If all rows change in each superstep, and if a row is k times as wide.
     """
 
-    def __init__(
-        self,
-        call: Callable[[], Any],
-        answer: str,
-        row_bytes: int,
-        is_dense: bool = False,
-        is_wide: bool = False,
-    ) -> None:
-        self.call, self.answer, self.row_bytes = call, answer, row_bytes
-        self.is_dense, self.is_wide = is_dense, is_wide
+    call: Callable[[], Any]
+    answer: str
+    row_bytes: int = 4
+    is_dense: bool = False
+    is_wide: bool = False
 
 
-def _link_of(rank: Rank) -> float | None:
+def _link_of(rank: Rank) -> float:
     """Return the bytes a second that a kernel stores, or the engine hands over."""
     engine = rank.engine
     if rank.target == "cuda":
@@ -392,43 +442,6 @@ def digest_of(engine: Any, numbers: Any, values: Any) -> str:
     return digests.text_of(engine.all_reduce(sums, "sum", about="a digest"))
 
 
-def draw(name: str, target: str, weighted: bool) -> Any:
-    """Draw this rank's part of a graph: {rmat,rmat45,uniform}-S-F, ``-undirected``.
-
-    Any other name of `bench.graphs` is made whole by each rank, and cut; such a graph
-    has no weights.
-    """
-    from bench.graphs import RMAT45, distribute_graph
-    from featgraph.graph import rmat, uniform
-
-    kind, _, sizes = name.partition("-")
-    if kind not in DRAWN:
-        return distribute_graph(name).graph
-    scale, factor, *rest = sizes.split("-")
-    options: dict[str, Any] = {
-        "seed": SEED,
-        "directed": rest != ["undirected"],
-        "target": target,
-        "weighted": weighted,
-        "partition": "edges",
-    }
-    if kind == "rmat45":
-        options |= dict(zip("abc", RMAT45, strict=True))
-    if kind != "uniform":
-        return rmat(int(scale), int(factor), **options)
-    count = 1 << int(scale)
-    return uniform(count, int(factor) * count, **options)
-
-
-def draw_ratings(count: int, target: str) -> Any:
-    """Draw ratings, of which users and items are as many as Netflix has for its own."""
-    from featgraph.graph import ratings
-
-    users, items = max(count // 209, 64), max(count // 5650, 64)
-    how: dict[str, Any] = {"target": target, "partition": "edges"}
-    return ratings(users, items, count, seed=SEED, **how)
-
-
 def hub_of(graph: Any, engine: Any) -> int:
     """Return the vertex with most out-edges."""
     part = graph.part
@@ -439,122 +452,75 @@ def hub_of(graph: Any, engine: Any) -> int:
     return -int(max(map(tuple, found.tolist()))[1])
 
 
-def programs_on(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
-    """Return the programs on a graph without weights."""
-    from featgraph import algorithms as al
+def programs_on(rank: Rank, graph: Any, of: str, k: int) -> dict[str, Program]:
+    """Return the programs of a kind of graph: "plain", "weighted" or "ratings".
 
-    where = {"target": rank.target}
-    count = graph.vertex_count
-    hub = hub_of(graph, rank.engine)
-    others = [v for v in (1, 2, 3, 4) if v != hub][:3]
-    seeds: Any = np.full(count, -1)
-    seeds[::10] = np.arange(0, count, 10) % k
-    if rank.target == "cuda":
-        import cupy
-
-        seeds = cupy.asarray(seeds)  # at home, or each rank waits for all uploads
-
-    def propagate() -> Any:
-        return al.label_propagation(
-            graph, seeds, class_count=k, epsilon=0, history=False,
-            max_supersteps=LP_SUPERSTEPS, **where,
-        )  # fmt: skip
-
-    def connect() -> Any:
-        return al.connected_components(graph, method="propagate", **where)
-
-    return {
-        "PR": Program(
-            lambda: al.pagerank(graph, tol=0.0, max_supersteps=SUPERSTEPS, **where),
-            "ranks", 4, is_dense=True,
-        ),
-        "BFS": Program(lambda: al.bfs(graph, hub, **where), "levels", 4),
-        "LP": Program(propagate, "distributions", 4, is_dense=True, is_wide=True),
-        "CC": Program(connect, "labels", 4),
-        "BC": Program(
-            lambda: al.betweenness_centrality(graph, sources=[hub, *others], **where),
-            "centralities", 48,
-        ),
-    }  # fmt: skip
-
-
-def weighted_programs_on(rank: Rank, graph: Any) -> dict[str, Program]:
-    """Return those on one with weights."""
-    from featgraph import algorithms as al
-
-    hub = hub_of(graph, rank.engine)
-    where = {"target": rank.target}
-    return {"SSSP": Program(lambda: al.sssp(graph, hub, **where), "distances", 4)}
-
-
-def factorizations_of(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
-    """Return those of ratings."""
-    from featgraph import algorithms as al
-
-    limits: dict[str, Any] = {
-        "factors": k,
-        "iterations": ITERATIONS,
-        "target": rank.target,
-    }
+    On plain graphs, rows have one value for k = 1, and those of label propagation k.
+    """
+    where: dict[str, Any] = {"target": rank.target}
     dense: dict[str, Any] = {"is_dense": True, "is_wide": True}
+    if of == "ratings":
+        where |= {"factors": k, "iterations": ITERATIONS}
+        return {
+            "ALS": Program(lambda: al.als(graph, **where), "factors", **dense),
+            "GD": Program(
+                lambda: al.gradient_factorization(graph, **where), "factors", **dense
+            ),
+        }
+    count, hub = graph.vertex_count, hub_of(graph, rank.engine)
+    if of == "weighted":
+        return {"SSSP": Program(lambda: al.sssp(graph, hub, **where), "distances")}
+    if k > 1:
+        seeds: Any = np.full(count, -1)
+        seeds[::10] = np.arange(0, count, 10) % k
+        if rank.target == "cuda":
+            import cupy
+
+            seeds = cupy.asarray(seeds)  # at home, or each rank waits for all uploads
+        where |= {"class_count": k, "epsilon": 0, "max_supersteps": LP_SUPERSTEPS}
+        where["history"] = False
+        call = partial(al.label_propagation, graph, seeds, **where)
+        return {"LP": Program(call, "distributions", **dense)}
+    ends = {"tol": 0.0, "max_supersteps": SUPERSTEPS, **where}
+    sources = [hub, *[v for v in (1, 2, 3, 4) if v != hub][:3]]
+    connect = partial(al.connected_components, graph, method="propagate", **where)
+    between = partial(al.betweenness_centrality, graph, sources=sources, **where)
     return {
-        "ALS": Program(lambda: al.als(graph, **limits), "factors", 4, **dense),
-        "GD": Program(
-            lambda: al.gradient_factorization(graph, **limits), "factors", 4, **dense
-        ),
+        "PR": Program(partial(al.pagerank, graph, **ends), "ranks", is_dense=True),
+        "BFS": Program(partial(al.bfs, graph, hub, **where), "levels"),
+        "CC": Program(connect, "labels"),
+        "BC": Program(between, "centralities", 48),
     }
 
 
-def be_a_rank(given: dict[str, Any], send: Sender) -> None:
+def be_a_rank(given: dict[str, Any], rows: str) -> None:
     """Run everything on this rank."""
     begun = time.perf_counter()
-    rank = Rank(given, send)
+    rank = Rank(given, rows)
     rank.note(f"begun, {time.perf_counter() - begun:.1f} s")
     rank.measure_link()
-    wanted = set(given["programs"])
+    wanted, k = set(given["programs"]), given["k"]
+    # Users and items are as many as Netflix has for its own number of ratings.
+    count, kinds = given["ratings"], []
+    sides = max(count // 209, 64), max(count // 5650, 64)
+    options = {"seed": SEED, "target": rank.target, "partition": "edges"}
+    ratings = partial(fg.graph.generators.ratings, *sides, count, **options)
     for of, name in given["graphs"]:
-        for weighted in (False, True):
-            if not wanted & ({"SSSP"} if weighted else set(PROGRAMS[:5])):
-                continue
-            if weighted and name.partition("-")[0] not in DRAWN:
-                rank.note(f"{name} has no weights for SSSP")
-                continue
-            graph = drawn(rank, name, weighted)
-            if graph is None:
-                continue
-            for k in [1] if weighted else [1, *given["k"]]:
-                if weighted:
-                    found = weighted_programs_on(rank, graph)
-                else:
-                    found = programs_on(rank, graph, k)
-                for program, how in found.items():
-                    if program in wanted and how.is_wide == (k > 1):
-                        rank.run(of, name, graph, program, how, k)
-            del graph, found, how  # and the memory of it
-    if wanted & {"ALS", "GD"} and rank.is_time():
-        before = time.perf_counter()
-        ratings = draw_ratings(given["ratings"], rank.target)
-        rank.wait()
-        rank.note(f"{ratings}, made in {time.perf_counter() - before:.1f} s")
-        for k in given["k"]:
-            for program, how in factorizations_of(rank, ratings, k).items():
+        plain = partial(distribute_graph, name, rank.target)
+        kinds.append((of, name, "plain", [1, *k], plain))
+        if DRAWN.fullmatch(name):
+            kinds.append((of, name, "weighted", [1], partial(plain, weighted=True)))
+        elif "SSSP" in wanted:
+            rank.note(f"{name} has no weights for SSSP")
+    kinds.append(("ratings", "ratings", "ratings", k, ratings))
+    for of, name, kind, widths, make in kinds:
+        graph = rank.make(name, make) if wanted & KINDS[kind] else None
+        for width in widths if graph is not None else ():
+            for program, how in programs_on(rank, graph, kind, width).items():
                 if program in wanted:
-                    rank.run("ratings", "ratings", ratings, program, how, k)
-
-
-def drawn(rank: Rank, name: str, weighted: bool) -> Any:
-    """Draw a graph, and note the time of it; None if there is no time."""
-    if not rank.is_time():
-        rank.note(f"no time for {name}")
-        return None
-    rank.wait()
-    begun = time.perf_counter()
-    graph = draw(name, rank.target, weighted)
-    rank.wait()
-    part = getattr(graph, "shard", graph)
-    rank.note(f"{name}: {part}, drawn in {time.perf_counter() - begun:.1f} s")
-    return graph
+                    rank.run(of, name, graph, program, how, width)
+        graph = how = None  # their memory is free before the next is made
 
 
 if __name__ == "__main__":
-    run_rank(be_a_rank)
+    be_a_rank(json.loads(sys.argv[1]), sys.argv[2])

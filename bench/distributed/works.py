@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import ArgumentError
-from featgraph.base.store import jit
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
 from featgraph.ranks.cost.forecast import Work
@@ -17,8 +16,6 @@ from featgraph.ranks.cost.forecast import Work
 if TYPE_CHECKING:
     from featgraph.graph import Graph
     from featgraph.runtime.loops.run import Run
-
-__all__ = ["Parts", "works_of"]
 
 Array: TypeAlias = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -35,7 +32,7 @@ class Parts:
 
     Notes
     -----
-    O(V + E) time, two integers for each ghost, and three arrays of V integers.
+    O(E + V P) time for P ranks, two integers for each ghost, and arrays of E integers.
     """
 
     def __init__(self, graph: Graph, partition: Partition) -> None:
@@ -44,19 +41,17 @@ class Parts:
         count, rows = graph.vertex_count, graph.in_edges
         self.owner = partition.owner(np.arange(count))
         self._rows = rows.row_offsets, rows.column_indices
-        vertices = partition.order
-        if vertices is None:
-            vertices = np.arange(count, dtype=np.int32)
         # Each ghost once: the vertex, and the rank of the ghost.
-        found = np.empty((0, 2), np.int32)
-        for _ in range(2):  # counted, then stored
-            seen = np.full(count, -1, np.int32)
-            given = *self._rows, vertices, self.owner, seen
-            number = _list_ghosts(*given, found)
-            if found.size or not number:
-                break
-            found = np.empty((number, 2), np.int32)
-        self.ghost_of, self.reader = found.T
+        reader = np.repeat(self.owner, np.diff(rows.row_offsets))
+        order = np.argsort(reader, kind="stable")  # linear where ranks have ranges
+        cuts = np.cumsum(np.bincount(reader, minlength=self.ranks))[:-1]
+        found = []
+        for rank, sources in enumerate(np.split(rows.column_indices[order], cuts)):
+            is_read = np.zeros(count, np.bool_)
+            is_read[sources] = True
+            found.append(np.flatnonzero(is_read & (self.owner != rank)))
+        self.ghost_of = np.concatenate(found)
+        self.reader = np.repeat(np.arange(self.ranks), list(map(len, found)))
         self.reads = self._by_owner(np.ones(count, np.bool_))
         self.reads += np.bincount(self.reader, minlength=self.ranks)
 
@@ -86,9 +81,13 @@ class Parts:
         if gathers == "none":
             due = self._by_owner(active)
         else:
-            counts = np.zeros((3, self.ranks), np.int64)
-            _count_due_by_owner(*self._rows, active, self.owner, counts)
-            due, of_due, taken = counts
+            offsets, sources = self._rows
+            sums = np.append(0, np.cumsum(active[sources]))
+            from_active = np.diff(sums[offsets])
+            is_due = active | (from_active > 0)
+            due = self._by_owner(is_due)
+            of_due = self._by_owner(is_due, np.diff(offsets))
+            taken = self._by_owner(is_due, from_active)
             edges = of_due if gathers == "due" and not only_active else taken
             if gathers == "due":
                 skipped = of_due - edges
@@ -104,9 +103,11 @@ class Parts:
             skipped=skipped,
         )
 
-    def _by_owner(self, mask: Mask) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = np.bincount(self.owner[mask], minlength=self.ranks)
-        return found
+    def _by_owner(self, mask: Mask, values: Array | None = None) -> NDArray[np.int64]:
+        """Count vertices by owner, or add up values of theirs."""
+        weights = None if values is None else values[mask]
+        found = np.bincount(self.owner[mask], weights, minlength=self.ranks)
+        return found.astype(np.int64)
 
 
 def works_of(
@@ -186,56 +187,3 @@ def _along(direction: str, aggregate: str) -> str:
     if direction == "-":
         return "none"
     return "active" if direction == "push" or aggregate == "patched" else "due"
-
-
-@jit
-def _count_due_by_owner(
-    offsets: Array, sources: Array, active: Array, owner: Array, counts: Array
-) -> None:
-    """Count rows that are active or have an active source, by the owners of rows.
-
-    The other counts, of shape (3, P), are all edges in such rows, and those from active
-    sources.
-    """
-    for v in range(offsets.size - 1):
-        taken = 0
-        for e in range(offsets[v], offsets[v + 1]):
-            taken += active[sources[e]]
-        if active[v] or taken:
-            of = owner[v]
-            counts[0, of] += 1
-            counts[1, of] += offsets[v + 1] - offsets[v]
-            counts[2, of] += taken
-
-
-@jit
-def _list_ghosts(
-    offsets: Array,
-    sources: Array,
-    vertices: Array,
-    owner: Array,
-    seen: Array,
-    found: Array,
-) -> int:
-    """Store each vertex that a rank has edges from and does not own, and that rank.
-
-    Parameters
-    ----------
-    vertices : array of int32
-        All of them, owner by owner.
-    seen : array of int32
-        Of each vertex the rank that has it last; -1 at first.
-    found : array of int32, shape (N, 2)
-        Without entries they are counted only.
-    """
-    count = 0
-    for v in vertices:
-        rank = owner[v]
-        for e in range(offsets[v], offsets[v + 1]):
-            u = sources[e]
-            if owner[u] != rank and seen[u] != rank:
-                seen[u] = rank
-                if found.size:
-                    found[count, 0], found[count, 1] = u, rank
-                count += 1
-    return count

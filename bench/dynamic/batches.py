@@ -18,7 +18,6 @@ import argparse
 import gc
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import lru_cache, partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -30,17 +29,11 @@ import numpy as np
 from numba import njit, prange
 
 import featgraph as fg
-from bench.dynamic.contenders import (
-    CONTENDERS,
-    USUAL,
-    Dynamic,
-    Edges,
-    keys_of,
-)
+from bench.dynamic.contenders import CONTENDERS, USUAL, Dynamic, Edges
 from bench.dynamic.pages import Pages
 from bench.graphs import SEED, NamedGraph, distinct, make_graph
 from bench.record import Recorder
-from bench.timing import wait_for_gpu
+from bench.timing import by_clocks, time_both
 
 Array = Any
 CONTENDERS["pages and locks"] = Pages
@@ -50,18 +43,7 @@ DEFAULTS = {
     "sizes": [1_000, 100_000, 1_000_000], "kinds": ["random", "like", "hub"],
     "only": USUAL, "seconds": 20.0, "rounds": 0, "mixed": False, "per_doubling": 4,
 }  # fmt: skip
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", nargs="+", type=int, help="updates of a batch")
-    parser.add_argument("--kinds", nargs="+", choices=DEFAULTS["kinds"])
-    parser.add_argument("--only", nargs="+", choices=CONTENDERS)
-    parser.add_argument("--seconds", type=float, help="most that a cell repeats for")
-    parser.add_argument("--rounds", type=int, help="of the whole protocol")
-    parser.add_argument(
-        "--mixed", action="store_true", help="insert and delete at once"
-    )
-    parser.add_argument("--per-doubling", type=int, help="sizes of runs")
+CHOICES = {"kinds": DEFAULTS["kinds"], "only": CONTENDERS}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -103,19 +85,13 @@ class Trials:
     def run(self) -> None:
         """Time all operations of the options."""
         arguments = self.arguments
-        seconds = arguments.seconds / 4
-        taken = repeated(self.make, self.target, arguments.repeat, seconds)
+        limits = arguments.repeat, arguments.seconds / 4
+        taken = repeated(self.make, self.target, *limits)
         is_dynamic = isinstance(self.holder, Dynamic)
         slots = per_edge(self.holder.graph) if is_dynamic else {}
         self.add(taken, operation="initialise", **slots)
         for size, drawn in product(arguments.sizes, arguments.kinds):
-            common = {"size": size, "kind": drawn}
-            found = self.attempt(partial(self.cell, **common), **common)
-            for operation, trials in (found or {}).items():
-                self.add(
-                    trials, operation=operation, checks=self.checks, updates=size,
-                    **common,
-                )  # fmt: skip
+            self.attempt(self.cell, size, drawn, size=size, kind=drawn)
         if arguments.mixed and is_dynamic and not self.kind.is_there:
             self.mixed()
         if arguments.rounds:
@@ -123,28 +99,31 @@ class Trials:
 
     def is_as(self, expected: tuple[Any, float]) -> bool:
         """Return whether rows have these lengths, and weights this sum, if any."""
-        lengths, total = self.holder.rows()
+        lengths, weights = self.holder.rows()
+        total = np.sum(weights, dtype=np.float64)
         is_near = np.isnan(total) or np.isclose(total, expected[1], rtol=1e-6)
         return np.array_equal(lengths, expected[0]) and bool(is_near)
 
-    def cell(self, size: int, kind: str) -> dict[str, list[Array]]:
-        """Return ms of insertions and deletions of a batch, and check them."""
+    def cell(self, size: int, kind: str) -> None:
+        """Time insertions and deletions of a batch, and check them."""
         batch = draw_batch(self.base, self.count, size, kind)
         taken: dict[str, list[Array]] = {"insert": [], "delete": []}
         lengths, total = lengths_and_sum(batch, self.count)
         after = self.before[0] + lengths, self.before[1] + total
         expected = {"insert": after, "delete": self.before}
-        placed, self.checks = self.kind.place(batch), {"ok": True}
+        placed, checks = self.kind.place(batch), {"ok": True}
         limit = 1e3 * self.arguments.seconds
         for trial in range(self.arguments.repeat + 1):  # the first one warms up
             for operation, rows in expected.items():
                 call = partial(getattr(self.holder, operation), placed)
-                taken[operation].append(timed(call, self.target))
+                taken[operation].append(time_both(call, self.target))
                 if trial == 0:
-                    self.checks["ok"] &= self.is_as(rows)
+                    checks["ok"] &= self.is_as(rows)
             if sum(ms[0] for all_ in taken.values() for ms in all_) > limit:
                 break
-        return {name: all_[1:] or all_ for name, all_ in taken.items()}
+        common = {"checks": checks, "per_trial": size, "size": size, "kind": kind}
+        for operation, trials in taken.items():
+            self.add(trials[1:] or trials, operation=operation, **common)
 
     def go(self, steps: list[tuple[str, Any]]) -> None:
         """Make the graph, and apply batches."""
@@ -164,10 +143,10 @@ class Trials:
         }
         for operation, steps in orders.items():
             go = partial(self.go, steps)
-            taken = [timed(go, self.target) for _ in range(self.arguments.rounds)]
+            taken = [time_both(go, self.target) for _ in range(self.arguments.rounds)]
             checks = {"ok": self.is_as(self.before)}
             self.add(taken, operation=operation, size=size, kind="random",
-                     updates=20 * size, checks=checks)  # fmt: skip
+                     per_trial=20 * size, checks=checks)  # fmt: skip
 
     def mixed(self) -> None:
         """Time as many insertions as deletions in one batch, and in two."""
@@ -186,12 +165,12 @@ class Trials:
             calls = partial(in_two, *halves), partial(holder.mix, both, ~come)
             for _ in range(2 * self.arguments.repeat + 2):  # each undoes the other
                 for call, taken in zip(calls, trials.values(), strict=True):
-                    taken.append(timed(call, self.target))
+                    taken.append(time_both(call, self.target))
             holder.delete(halves[1])
             checks = {"ok": self.is_as(self.before)}
             for operation, taken in trials.items():
                 self.add(taken[2:], operation=operation, size=size, kind="random",
-                         updates=2 * size, checks=checks)  # fmt: skip
+                         per_trial=2 * size, checks=checks)  # fmt: skip
 
 
 def set_run_sizes(count: int) -> None:
@@ -214,36 +193,34 @@ def set_run_sizes(count: int) -> None:
     spec.loader.exec_module(module)
 
 
-def timed(call: Callable[[], Any], target: str) -> Array:
-    """Return ms of a call, by the clock and of processors."""
-    begun = np.array([time.perf_counter(), time.process_time()])
-    call()
-    wait_for_gpu(target)
-    return ([time.perf_counter(), time.process_time()] - begun) * 1e3
-
-
 def repeated(
     call: Callable[[], Any], target: str, repeat: int, seconds: float
 ) -> list[Array]:
     """Return ms of each call but the first, which is kept where it takes too long."""
-    taken = [timed(call, target)]  # not counted: it compiles
+    taken = [time_both(call, target)]  # not counted: it compiles
     while len(taken) <= repeat and sum(ms[0] for ms in taken[1:]) < 1e3 * seconds:
         if taken[0][0] > 30_000:
             break
-        taken.append(timed(call, target))
+        taken.append(time_both(call, target))
     return taken[1:] or taken
 
 
 def add(
-    recorder: Recorder, contender: str, taken: list[Array], *, updates: int = 0,
+    recorder: Recorder, contender: str, taken: list[Array], *, per_trial: int = 0,
     **fields: Any,
 ) -> None:  # fmt: skip
     """Record trials by the clock, with the median of processors' time."""
-    clock, processors = np.array(taken).T
-    if updates:
-        fields["updates_per_ms"] = updates / float(np.median(clock))
-    own = {"processor_ms": float(np.median(processors))}
-    recorder.add(contender, clock.tolist(), **own, **fields)
+    trials, own = by_clocks(taken)
+    if per_trial:
+        fields["updates_per_ms"] = per_trial / float(np.median(trials))
+    recorder.add(contender, trials, **own, **fields)
+
+
+def made(edges: Edges, count: int | None, target: str, **options: Any) -> Any:
+    """Return a graph of the edges, with weights."""
+    return fg.DynamicGraph.from_edges(
+        **vars(edges), vertex_count=count, target=target, **options
+    )
 
 
 def per_edge(graph: fg.DynamicGraph) -> dict[str, float]:
@@ -267,9 +244,9 @@ def edges_once(graph: Any, both: bool = False) -> Edges:
     is_new = is_new[: sources.size]
     if not (both or graph.directed):
         is_new &= sources <= targets
-    sources, targets = sources[is_new], targets[is_new]
-    weights = np.random.default_rng(SEED).random(sources.size, np.float32) + 1
-    return Edges(sources, targets, weights)
+    rng = np.random.default_rng(SEED)
+    weights = rng.random(np.count_nonzero(is_new), np.float32) + 1
+    return Edges(sources[is_new], targets[is_new], weights)
 
 
 @njit(parallel=True)
@@ -288,7 +265,7 @@ def draw_batch(
     Besides the kinds of the options, edges of *near* vertices have close ids.
     """
     rng = np.random.default_rng([SEED, size, len(kind)])
-    known = keys_of(base.sources, base.targets)  # ascending
+    known = base.keys()  # ascending
     found = np.empty(0, np.int64)
     hub = int(np.bincount(base.targets, minlength=count).argmax())
     for _ in range(100):
@@ -296,24 +273,23 @@ def draw_batch(
             break
         ends = [rng.integers(0, count, 2 * size, np.int32) for _ in range(2)]
         if kind == "like":
-            ends = [of[rng.integers(0, len(base), 2 * size)]
-                    for of in (base.sources, base.targets)]  # fmt: skip
+            of = base.sources, base.targets
+            ends = [end[rng.integers(0, len(base), 2 * size)] for end in of]
         if kind == "near":
             ends[1] = (ends[0] + 2) % np.int32(count)
         if kind == "hub":
             ends[1][:] = hub
         if not both:
             ends = [np.minimum(*ends), np.maximum(*ends)]
-        keys = distinct(keys_of(*ends))  # ascending ones are found faster
+        keys = distinct(Edges(*ends, ends[0]).keys())  # ascending: found faster
         place = np.searchsorted(known, keys).clip(max=known.size - 1)
         found = distinct(np.append(found, keys[known[place] != keys]))
     else:
         raise ValueError(f"{size} edges that are not there, {kind}, are not found")
     found = rng.permutation(found)[:size]
     weights = rng.random(size, np.float32) + 1
-    return Edges(
-        (found & 0xFFFFFFFF).astype(np.int32), (found >> 32).astype(np.int32), weights
-    )
+    ends = [part.astype(np.int32) for part in (found & 0xFFFFFFFF, found >> 32)]
+    return Edges(*ends, weights)
 
 
 def lengths_and_sum(edges: Edges, count: int) -> tuple[Any, float]:

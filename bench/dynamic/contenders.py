@@ -7,7 +7,7 @@ check that itself.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -17,26 +17,39 @@ from scipy import sparse
 
 import featgraph as fg
 
-__all__ = ["CONTENDERS", "USUAL", "Edges", "Holder", "keys_of"]
+__all__ = ["CONTENDERS", "USUAL", "Edges", "Holder", "joined"]
 
 Array = Any
 
 
+@dataclass(eq=False)
 class Edges:
     """Edges of a batch, or of a graph: targets are rows, as in its in-edges."""
 
-    def __init__(self, sources: Array, targets: Array, weights: Array) -> None:
-        self.sources, self.targets, self.weights = sources, targets, weights
+    sources: Array
+    targets: Array
+    weights: Array
 
     def __len__(self) -> int:
         return len(self.sources)
 
+    def __getitem__(self, places: Any) -> Edges:
+        """Return the edges at some places, or of a mask."""
+        return Edges(*(array[places] for array in vars(self).values()))
+
+    def keys(self) -> Array:
+        """Return a number for each edge, which ascend by row."""
+        return self.targets.astype(np.int64) << 32 | self.sources
+
     def split(self, count: int) -> list[Edges]:
         """Return as many parts of them, one behind the other."""
-        parts = zip(
-            *(np.array_split(a, count) for a in vars(self).values()), strict=True
-        )
-        return [Edges(*part) for part in parts]
+        return [self[part] for part in np.array_split(np.arange(len(self)), count)]
+
+
+def joined(*parts: Edges) -> Edges:
+    """Return the edges of all parts, one behind the other."""
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    return Edges(*map(np.concatenate, columns))
 
 
 def cuda_array(array: Array) -> Any:
@@ -46,37 +59,21 @@ def cuda_array(array: Array) -> Any:
     return cuda.to_device(np.ascontiguousarray(array))
 
 
-def keys_of(sources: Array, targets: Array) -> Array:
-    """Return a number for each edge, which ascend by row."""
-    return targets.astype(np.int64) << 32 | sources
+class Holder:
+    """The graph of a contender, changed in batches.
 
-
-class Holder(ABC):
-    """The graph of a contender, changed in batches."""
+    It is made of edges in the form of `place`, the number of vertices and the target.
+    ``insert(batch)`` adds edges, ``delete(batch)`` takes edges out, and ``rows()``
+    returns the length of each row, and all weights or their sum.
+    """
 
     #: The package that it needs, beside SciPy; whether its arrays lie on the GPU.
     package, is_there = "featgraph", False
-
-    @abstractmethod
-    def __init__(self, edges: Any, vertex_count: int, target: str = "cpu") -> None:
-        """Make the graph of some edges."""
 
     @classmethod
     def place(cls, edges: Edges) -> Any:
         """Return edges in the form that all methods take them in."""
         return edges
-
-    @abstractmethod
-    def insert(self, batch: Any) -> None:
-        """Add edges."""
-
-    @abstractmethod
-    def delete(self, batch: Any) -> None:
-        """Take edges out."""
-
-    @abstractmethod
-    def rows(self) -> tuple[Array, float]:
-        """Return the length of each row, and the sum of all weights."""
 
 
 class Dynamic(Holder):
@@ -122,11 +119,9 @@ class Dynamic(Holder):
         """Insert edges and delete others in one batch."""
         self.graph.update(**batch, insert=insert)
 
-    def rows(self) -> tuple[Array, float]:
+    def rows(self) -> tuple[Array, Any]:
         weights = self.graph.weights if self.columns else np.nan
-        return np.asarray(self.graph.in_degree), float(
-            np.sum(weights, dtype=np.float64)
-        )
+        return np.asarray(self.graph.in_degree), weights
 
 
 class Rebuilt(Holder):
@@ -136,57 +131,50 @@ class Rebuilt(Holder):
         self.base, self.count = edges, vertex_count
         self._build(edges)
 
-    def _build(self, *parts: Edges) -> None:
-        ends = (np.concatenate([getattr(p, end) for p in parts])
-                for end in ("sources", "targets", "weights"))  # fmt: skip
-        sources, targets, weights = ends
+    def _build(self, edges: Edges) -> None:
         self.graph = fg.Graph.from_edges(
-            sources, targets, weights=weights, vertex_count=self.count,
-            duplicates="last",
-        )  # fmt: skip
+            **vars(edges), vertex_count=self.count, duplicates="last"
+        )
         _ = self.graph.in_edges
 
     def insert(self, batch: Edges) -> None:
-        self._build(self.base, batch)
+        self._build(joined(self.base, batch))
 
     def delete(self, batch: Edges) -> None:
-        graph = self.graph
-        is_left = ~np.isin(
-            keys_of(graph.sources, graph.targets),
-            keys_of(batch.sources, batch.targets),
-        )
-        ends = graph.sources, graph.targets, graph.weights
-        self._build(Edges(*(array[is_left] for array in ends)))
+        edges = Edges(self.graph.sources, self.graph.targets, self.graph.weights)
+        self._build(edges[~np.isin(edges.keys(), batch.keys())])
 
-    def rows(self) -> tuple[Array, float]:
-        return self.graph.in_degree, float(np.sum(self.graph.weights, dtype=np.float64))
+    def rows(self) -> tuple[Array, Any]:
+        return self.graph.in_degree, self.graph.weights
+
+
+def sorted_once(keys: Array, weights: Array) -> tuple[Array, Array]:
+    """Return keys in ascending order, each once, with the last of its weights."""
+    order = np.argsort(keys, kind="stable")
+    order = order[np.append(np.diff(keys[order]) != 0, True)[: keys.size]]
+    return keys[order], weights[order]
 
 
 class Sorted(Holder):
     """Sorted keys of all edges: each batch is put behind them, and all are sorted."""
 
     def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
-        self.keys, self.weights = np.empty(0, np.int64), np.empty(0, np.float32)
+        self.keys, self.weights = sorted_once(edges.keys(), edges.weights)
         self.count = vertex_count
-        self.insert(edges)
 
     def insert(self, batch: Edges) -> None:
-        keys = np.append(self.keys, keys_of(batch.sources, batch.targets))
+        keys = np.append(self.keys, batch.keys())
         weights = np.append(self.weights, batch.weights)
-        order = np.argsort(keys, kind="stable")
-        is_last = np.append(np.diff(keys[order]) != 0, True)
-        order = order[is_last]
-        self.keys, self.weights = keys[order], weights[order]
+        self.keys, self.weights = sorted_once(keys, weights)
 
     def delete(self, batch: Edges) -> None:
-        gone = np.sort(keys_of(batch.sources, batch.targets))
+        gone = np.sort(batch.keys())
         place = np.searchsorted(gone, self.keys).clip(max=gone.size - 1)
         is_left = gone[place] != self.keys
         self.keys, self.weights = self.keys[is_left], self.weights[is_left]
 
-    def rows(self) -> tuple[Array, float]:
-        lengths = np.bincount(self.keys >> 32, minlength=self.count)
-        return lengths, float(np.sum(self.weights, dtype=np.float64))
+    def rows(self) -> tuple[Array, Any]:
+        return np.bincount(self.keys >> 32, minlength=self.count), self.weights
 
 
 @njit(nogil=True)
@@ -212,37 +200,24 @@ def merge(keys, weights, more, more_weights, is_deletion):  # type: ignore[no-un
 class Merged(Sorted):
     """The same keys; the sorted batch is merged with them in one pass."""
 
-    def _merge(self, batch: Edges, *, is_deletion: bool) -> None:
-        keys = keys_of(batch.sources, batch.targets)
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        order = order[np.append(np.diff(keys) != 0, True)[: keys.size]]
-        keys = keys_of(batch.sources[order], batch.targets[order])
-        self.keys, self.weights = merge(
-            self.keys, self.weights, keys, batch.weights[order], is_deletion
-        )
-
-    def insert(self, batch: Edges) -> None:
-        if self.keys.size:
-            self._merge(batch, is_deletion=False)
-        else:
-            super().insert(batch)
+    def insert(self, batch: Edges, is_deletion: bool = False) -> None:
+        more = sorted_once(batch.keys(), batch.weights)
+        self.keys, self.weights = merge(self.keys, self.weights, *more, is_deletion)
 
     def delete(self, batch: Edges) -> None:
-        self._merge(batch, is_deletion=True)
+        self.insert(batch, is_deletion=True)
 
 
 class SciPy(Holder):
     """A CSR matrix A: ``A + B``, and ``A - B`` without the zeros that it leaves."""
 
     def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
-        self.count = vertex_count
+        self.shape = vertex_count, vertex_count
         self.matrix = self._matrix(edges)
 
     def _matrix(self, edges: Edges) -> Any:
-        shape = self.count, self.count
         entries = edges.weights, (edges.targets, edges.sources)
-        return sparse.coo_matrix(entries, shape).tocsr()
+        return sparse.coo_matrix(entries, self.shape).tocsr()
 
     def insert(self, batch: Edges) -> None:
         self.matrix = self.matrix + self._matrix(batch)
@@ -251,10 +226,8 @@ class SciPy(Holder):
         self.matrix = self.matrix - self._matrix(batch)
         self.matrix.eliminate_zeros()
 
-    def rows(self) -> tuple[Array, float]:
-        return np.diff(self.matrix.indptr), float(
-            self.matrix.data.sum(dtype=np.float64)
-        )
+    def rows(self) -> tuple[Array, Any]:
+        return np.diff(self.matrix.indptr), self.matrix.data
 
 
 class NetworKit(Holder):
@@ -278,7 +251,7 @@ class NetworKit(Holder):
         for pair in zip(batch.sources.tolist(), batch.targets.tolist(), strict=True):
             self.graph.removeEdge(*pair)
 
-    def rows(self) -> tuple[Array, float]:
+    def rows(self) -> tuple[Array, Any]:
         degrees = map(self.graph.degreeIn, range(self.graph.numberOfNodes()))
         return np.fromiter(degrees, np.int64), self.graph.totalEdgeWeight()
 
@@ -302,8 +275,8 @@ class IGraph(Holder):
     def delete(self, batch: Edges) -> None:
         self.graph.delete_edges(self.graph.get_eids(self._pairs(batch)))
 
-    def rows(self) -> tuple[Array, float]:
-        return np.array(self.graph.indegree()), sum(self.graph.es["weight"])
+    def rows(self) -> tuple[Array, Any]:
+        return np.array(self.graph.indegree()), self.graph.es["weight"]
 
 
 class NetworkX(Holder):
@@ -324,7 +297,7 @@ class NetworkX(Holder):
         ends = batch.sources.tolist(), batch.targets.tolist()
         self.graph.remove_edges_from(zip(*ends, strict=True))
 
-    def rows(self) -> tuple[Array, float]:
+    def rows(self) -> tuple[Array, Any]:
         degrees = np.array([degree for _, degree in self.graph.in_degree()])
         return degrees, self.graph.size(weight="weight")
 

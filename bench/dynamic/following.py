@@ -16,19 +16,17 @@ On a GPU: ``--target cuda --graph kron21,delaunay20 --sizes 1 1000 1e-5``.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-import featgraph as fg
-from bench.dynamic.batches import draw_batch, edges_once, timed
-from bench.dynamic.contenders import Edges
+from bench.dynamic.batches import add, draw_batch, edges_once, made
+from bench.dynamic.contenders import Edges, joined
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
-from bench.timing import with_answers
+from bench.timing import Contender, with_answers
 from featgraph import algorithms
 
 #: Name of a call -> the algorithm, its arguments, the answer that is compared, and
@@ -46,15 +44,10 @@ FOLLOWED: dict[str, tuple[str, dict[str, Any], str, bool]] = {
 NEAR = ("bricks", "delaunay", "grid", "rgg", "road")
 DEFAULTS = {
     "graph": ["rmat-17-2", "grid362"], "k": [1], "repeat": 1, "target": "cpu",
-    "sizes": [1, 100, 1000, 1e-2], "only": list(FOLLOWED),
+    "sizes": [1.0, 100.0, 1000.0, 1e-2], "only": list(FOLLOWED),
     "kinds": ["insert", "delete", "both"],
 }  # fmt: skip
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", nargs="+", type=float, help="updates of a batch")
-    parser.add_argument("--kinds", nargs="+", choices=DEFAULTS["kinds"])
-    parser.add_argument("--only", nargs="+", choices=FOLLOWED)
+CHOICES = {"kinds": DEFAULTS["kinds"], "only": FOLLOWED}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -64,10 +57,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         named = make_graph(name)
         count, is_directed = named.graph.vertex_count, named.graph.directed
         base, is_near = edges_once(named.graph), name.startswith(NEAR)
-        graph = fg.DynamicGraph.from_edges(
-            base.sources, base.targets, weights=base.weights, vertex_count=count,
-            directed=is_directed, duplicates="last", target=arguments.target,
-        )  # fmt: skip
+        options = {"directed": is_directed, "duplicates": "last"}
+        graph = made(base, count, arguments.target, **options)
         sizes = {int(n if n >= 1 else max(1, n * len(base))) for n in arguments.sizes}
         for updates, kind in product(sorted(sizes), arguments.kinds):
             batch = mixed_batch(
@@ -77,14 +68,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             for what in arguments.only:
                 if is_directed and what == "triangle_count":
                     continue
-                both = partial(time_both, graph, batch, what, arguments)
-                taken = recorder.attempt(what, both, **common)
-                for operation, trials in (taken or ({}, {}, {}))[0].items():
-                    recorder.add(
-                        what, trials[0].tolist(), operation=operation, checks=taken[1],
-                        processor_ms=float(np.median(trials[1])),
-                        **taken[2][operation], **common,
-                    )  # fmt: skip
+                given = graph, batch, what, arguments
+                taken = recorder.attempt(what, compare, *given, **common) or {}
+                for operation, (trials, fields) in taken.items():
+                    add(recorder, what, trials, operation=operation, **fields, **common)
 
 
 def mixed_batch(
@@ -94,49 +81,36 @@ def mixed_batch(
     coming = {"insert": updates, "delete": 0, "both": -(-4 * updates // 5)}[kind]
     rng = np.random.default_rng([SEED, updates])
     going = rng.choice(len(base), updates - coming, replace=False)
-    parts = [Edges(*(array[going] for array in vars(base).values()))]
+    parts = [base[going]]
     if coming:
         drawn = "near" if is_near else "like"
         parts.append(draw_batch(base, count, coming, drawn, both=both))
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
     insert = np.arange(updates) >= going.size
-    return Edges(*map(np.concatenate, columns)), insert, ~insert
+    return joined(*parts), insert, ~insert
 
 
-def time_both(
-    graph: Any,
-    batch: tuple[Edges, Any, Any],
-    what: str,
-    arguments: argparse.Namespace,
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return ms of updates and of new calls, checks, and edges evaluated."""
+def compare(
+    graph: Any, batch: tuple[Edges, Any, Any], what: str, arguments: argparse.Namespace
+) -> dict[str, tuple[list[Any], dict[str, Any]]]:
+    """Return trials of updates and of new calls, with checks and edges evaluated."""
     algorithm, given, name, is_exact = FOLLOWED[what]
     edges, *inserts = batch
     epsilon, tol = given.get("epsilon"), 1e-6
     if epsilon is not None:
         tol = epsilon = epsilon / graph.vertex_count
         given = {"epsilon": epsilon, "tol": None, "dangling": "renormalize"}
-
-    def call() -> Any:
-        return getattr(algorithms, algorithm)(graph, target=arguments.target, **given)
-
-    def run_once(operation: str, function: Callable[[], Any]) -> Any:
-        found: list[Any] = []
-        ms = timed(lambda: found.append(function()), arguments.target)
-        taken[operation].append(ms)
-        return found.pop()
-
-    taken: dict[str, list[Any]] = {"update": [], "call": []}
+    call = partial(
+        getattr(algorithms, algorithm), graph, target=arguments.target, **given
+    )
     result, checks = call(), {"ok": True}
-    found_by: dict[str, Any] = {}
-    steps = [("update", result.update), ("call", call)]
-    for insert in inserts * (arguments.repeat + 1):  # the first pair warms up
+    steps = update, anew = Contender("update", result.update), Contender("call", call)
+    taken: dict[str, list[Any]] = {"update": [], "call": []}
+    for number, insert in enumerate(inserts * (arguments.repeat + 1)):
         graph.update(edges.sources, edges.targets, insert=insert, weights=edges.weights)
-        for operation, function in steps[:: 1 if len(taken["call"]) % 4 < 2 else -1]:
-            found_by[operation] = run_once(operation, function)
-        done, fresh = found_by["update"], found_by["call"]
+        for step in steps[:: 1 if number % 4 < 2 else -1]:
+            taken[step.name].append(step.time_both(arguments.target))
         found, expected = (np.asarray(getattr(with_answers(one), name))
-                           for one in (result, fresh))  # fmt: skip
+                           for one in (result, anew.answer))  # fmt: skip
         if is_exact:
             checks["ok"] &= np.array_equal(found, expected)
         else:
@@ -145,9 +119,10 @@ def time_both(
             if epsilon:  # of the sum of ranks before they are renormalized
                 bound *= 2 / 0.15
             checks["ok"] &= checks["error"] <= bound
-    evaluated = {
+    done, evaluated = update.answer, anew.answer.run.evaluated
+    fields = {
         "update": {"evaluated": done.edges, "anew": done.began_anew},
-        "call": {"evaluated": fresh.run.evaluated},
+        "call": {"evaluated": evaluated},
     }
-    trials = {name: np.array(all_[2:]).T for name, all_ in taken.items()}
-    return trials, checks, evaluated
+    # The first pair warms up.
+    return {n: (all_[2:], {"checks": checks, **fields[n]}) for n, all_ in taken.items()}

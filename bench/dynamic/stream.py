@@ -11,17 +11,20 @@ drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import featgraph as fg
-from bench.dynamic.batches import timed
+from bench.dynamic.batches import add
 from bench.graphs import SEED, data_folder
 from bench.record import Recorder
-from bench.timing import with_answers
+from bench.timing import Contender, time_both, with_answers
 from featgraph.algorithms import connected_components, pagerank, triangle_count
 from featgraph.algorithms.connected_components import verify_connected_components
 from featgraph.algorithms.pagerank import verify_pagerank
@@ -30,7 +33,7 @@ from featgraph.graph import generators
 
 DEFAULTS = {
     "graph": ["sx-mathoverflow"], "k": [1], "repeat": 30, "target": "cpu",
-    "days": [365, 1], "skip": 400, "directed": False,
+    "days": [365, 1], "skip": 400,
 }  # fmt: skip
 DAY = 86400
 FILE = "medium/sx-mathoverflow.txt.gz"
@@ -41,67 +44,40 @@ ALGORITHMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--days", nargs=2, type=int, help="length and step of a window")
-    parser.add_argument("--skip", type=int, help="days before the first window")
-    parser.add_argument("--directed", action="store_true", help="without triangles")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time a step of both, and each part of it; ``--repeat`` steps."""
     events, name = read_events()
+    target = arguments.target
     length, step = (days * DAY for days in arguments.days)
-    window = events.window(
-        length=length, step=step, start=events.times[0] + arguments.skip * DAY
-    )
-    graph = window.graph(
-        directed=arguments.directed, loops="drop", target=arguments.target
-    )
-    chosen = {
-        what: functions for what, functions in ALGORITHMS.items()
-        if what != "triangles" or not arguments.directed
-    }  # fmt: skip
-    results = {what: call(graph, target=arguments.target)
-               for what, (call, _, _) in chosen.items()}  # fmt: skip
-    taken: dict[tuple[str, str], list[Any]] = {}
+    start = events.times[0] + arguments.skip * DAY
+    window = events.window(length=length, step=step, start=start)
+    graph = window.graph(directed=False, loops="drop", target=target)
+    results = {what: call(graph, target=target)
+               for what, (call, _, _) in ALGORITHMS.items()}  # fmt: skip
+    taken: dict[tuple[str, str], list[Any]] = defaultdict(list)
     sizes = []
-    for number, batch in enumerate(window):
-        if number == arguments.repeat + 2:  # two warm up
-            break
-        steps = {"graph": lambda b=batch: graph.update(b)}
-        steps |= {what: result.update for what, result in results.items()}
-        time_steps(steps, "following", taken, arguments.target)
+    for number, batch in enumerate(islice(window, arguments.repeat + 2)):
+        calls = {"graph": partial(graph.update, batch)}
+        calls |= {what: result.update for what, result in results.items()}
+        time_steps(calls, "following", taken, target)
         for result in results.values():
             with_answers(result)
-        fresh: dict[str, Any] = {}
         begin = window.start + (number + 1) * step
-
-        def build(begin: int = begin, fresh: dict[str, Any] = fresh) -> None:
-            fresh["graph"] = built(
-                events, begin, begin + length, directed=arguments.directed
-            )
-
-        steps = {"graph": build}
-        for what, (call, _, _) in chosen.items():
-            steps[what] = lambda c=call, f=fresh, w=what: f.update(
-                {w: c(f["graph"], target=arguments.target)}
-            )
-        time_steps(steps, "anew", taken, arguments.target)
+        fresh = Contender("graph", partial(built, events, begin, begin + length))
+        calls = {"graph": fresh.run}
+        for what, (call, _, _) in ALGORITHMS.items():
+            calls[what] = lambda c=call, f=fresh: c(f.answer, target=target)
+        time_steps(calls, "anew", taken, target)
         sizes.append(len(batch))
-    checks = checked(graph, results, chosen)
+    days = "{} d by {} d".format(*arguments.days)
     about = {
-        "window": f"{name}, {arguments.days[0]} d by {arguments.days[1]} d, "
-        + ("directed" if arguments.directed else "undirected"),
-        "updates": float(np.mean(sizes)),
+        "window": f"{name}, {days}, undirected", "updates": float(np.mean(sizes)),
         "edges": graph.given_edge_count,
-    }
-    for (contender, what), trials in taken.items():
+    }  # fmt: skip
+    checks = checked(graph, results)
+    for (contender, what), trials in taken.items():  # of which two warm up
         own = checks if contender == "following" else None
-        clock, processors = np.array(trials[2:]).T
-        own_ms = {"processor_ms": float(np.median(processors))}
-        recorder.add(
-            contender, clock.tolist(), what=what, checks=own, **own_ms, **about
-        )
+        add(recorder, contender, trials[2:], what=what, checks=own, **about)
 
 
 def read_events() -> tuple[fg.TemporalEdges, str]:
@@ -114,16 +90,14 @@ def read_events() -> tuple[fg.TemporalEdges, str]:
     return fg.TemporalEdges(graph.sources, graph.targets, times), "drawn"
 
 
-def built(
-    events: fg.TemporalEdges, begin: int, end: int, *, directed: bool
-) -> fg.Graph:
+def built(events: fg.TemporalEdges, begin: int, end: int) -> fg.Graph:
     """Return the graph of an interval, with the vertices of all events."""
     first, last = np.searchsorted(events.times, [begin, end])
     u, v = events._ends[:, first:last]
     is_edge = u != v
     return fg.Graph.from_edges(
-        u[is_edge], v[is_edge], vertex_count=events._vertex_count,
-        directed=directed, duplicates="last",
+        u[is_edge], v[is_edge], vertex_count=events._vertex_count, directed=False,
+        duplicates="last",
     )  # fmt: skip
 
 
@@ -134,20 +108,15 @@ def time_steps(
     target: str,
 ) -> None:
     """Time each part of a step, and all: ms by the clock, and of processors."""
-    total = np.zeros(2)
-    for what, call in steps.items():
-        ms = timed(call, target)
-        taken.setdefault((contender, what), []).append(ms)
-        total += ms
-    taken.setdefault((contender, "step"), []).append(total)
+    each = {what: time_both(call, target) for what, call in steps.items()}
+    for what, ms in (each | {"step": sum(each.values())}).items():
+        taken[contender, what].append(ms)
 
 
-def checked(
-    graph: Any, results: dict[str, Any], chosen: dict[str, Any]
-) -> dict[str, bool]:
+def checked(graph: Any, results: dict[str, Any]) -> dict[str, bool]:
     """Check the last answers on a frozen copy, by the verifiers and by new calls."""
     frozen, is_right = graph.freeze(), True
-    for what, (call, verify, name) in chosen.items():
+    for what, (call, verify, name) in ALGORITHMS.items():
         found = np.asarray(getattr(results[what], name))
         verify(frozen, found)
         expected = np.asarray(getattr(call(frozen), name))

@@ -35,11 +35,11 @@ from unittest import mock
 import numpy as np
 
 import featgraph as fg
-from bench.dynamic.batches import add, draw_batch, edges_once, per_edge, repeated, timed
+from bench.dynamic.batches import add, draw_batch, edges_once, made, per_edge, repeated
 from bench.dynamic.contenders import Edges
 from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder
-from bench.timing import with_answers
+from bench.timing import Contender, by_clocks, time_both, with_answers
 from featgraph import algorithms
 from featgraph.dynamic.inputs import Names
 
@@ -47,7 +47,7 @@ Array = Any
 
 DEFAULTS = {
     "graph": ["kron-13"], "k": [1], "repeat": 5, "target": "cpu", "rounds": 100,
-    "sizes": [1_000, 10_000, 100_000], "only": None, "seconds": 20.0,
+    "sizes": [1_000, 10_000, 100_000], "only": [], "seconds": 20.0,
     "tables": ["vertices", "memory", "balance", "algorithms"],
 }  # fmt: skip
 #: Updates of the aged graph by its edges, and the batches that they come in.
@@ -109,14 +109,6 @@ CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
 }  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tables", nargs="+", choices=TABLES)
-    parser.add_argument("--sizes", nargs="+", type=int, help="vertices, or updates")
-    parser.add_argument("--rounds", type=int, help="of the table of memory")
-    parser.add_argument("--only", nargs="+", choices=CALLS, help="algorithms")
-    parser.add_argument("--seconds", type=float, help="most that a cell repeats for")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Make each table of each graph."""
     recorder.use(arguments.target)
@@ -124,20 +116,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         recorder.attempt(table, partial(TABLES[table], arguments, recorder, name))
 
 
-def made(edges: Edges, count: int | None, target: str, **options: Any) -> Any:
-    """Return a graph of the edges, with weights."""
-    return fg.DynamicGraph.from_edges(
-        edges.sources, edges.targets, weights=edges.weights, vertex_count=count,
-        target=target, **options,
-    )  # fmt: skip
-
-
 def watched(owner: type, name: str, taken: list[Array], target: str) -> Any:
     """Have calls of a method timed."""
     method, returned = getattr(owner, name), [None]
 
     def call(*given: Any) -> Any:
-        taken.append(timed(lambda: returned.append(method(*given)), target))
+        taken.append(time_both(lambda: returned.append(method(*given)), target))
         return returned.pop()
 
     return mock.patch.object(owner, name, call)
@@ -180,9 +164,11 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
             assert one.out_degree.size  # batches keep it from then on
             with watched(Names, "look_up", looked, target):
                 call = partial(one.insert_vertices, given)
-                taken["insert"].append(timed(call, target))
+                taken["insert"].append(time_both(call, target))
             checks["ok"] &= one.living_count == before + size
-            taken["delete"].append(timed(partial(one.delete_vertices, gone), target))
+            taken["delete"].append(
+                time_both(partial(one.delete_vertices, gone), target)
+            )
             checks["ok"] &= one.given_edge_count == int(is_left.sum())
         for operation, trials in taken.items():
             add(recorder, "dynamic", trials[1:], operation=f"{operation} vertices",
@@ -210,7 +196,7 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
             for mask in [insert] if kind == "random" else [whole, ~whole]:
                 ends = np.where(mask, come, living[:, some])
                 call = partial(graph.update, *ends, mask, weights=weights)
-                ms += timed(partial(call, copies="first"), target)
+                ms += time_both(partial(call, copies="first"), target)
                 is_laid_out |= not graph._store._aged
             if kind == "random":  # each that comes takes the place of one that goes
                 come, some = come[:, insert], some[~insert]
@@ -264,7 +250,7 @@ def balance(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
             with watched(fg.DynamicGraph, "_advance", taken["stamps"], target):
                 call(batch.sources, batch.targets, **weights)
             for which in ("first", "second"):
-                taken[which].append(timed(lambda: total_step(state), target))
+                taken[which].append(time_both(lambda: total_step(state), target))
         checks = {"ok": np.array_equal(state["total"], graph.in_degree)}
         for what, trials in taken.items():
             add(recorder, "dynamic", trials[2:], operation=what, size=len(batch),
@@ -289,49 +275,44 @@ def compare(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
                   Given(frozen, graph.edges()[2]["pair"]))  # fmt: skip
         for what in chosen:
             common = {"operation": state, "graph": named.describe()}
-            both = partial(time_pair, what, givens, arguments)
-            found = recorder.attempt(what, both, **common)
-            if found is None:
-                continue
-            (taken, static), checks = found
-            clock = int(target == "cpu")  # there, time of processors
-            static_ms = float(np.median(static, 0)[clock])
-            ratio = float(np.median(taken, 0)[clock]) / static_ms
-            ratios.append(ratio)
-            add(recorder, what, taken, checks=checks, ratio=ratio,
-                static_ms=static_ms, **slots, **common)  # fmt: skip
+            given = what, givens, arguments, slots
+            if line := recorder.record(what, time_pair, *given, **common):
+                ratios.append(line["ratio"])
         mean = float(np.exp(np.mean(np.log(ratios)))) if ratios else None
         recorder.add("geometric mean", [], ratio=mean, **common)
 
 
 def time_pair(
-    what: str, givens: tuple[Given, Given], arguments: argparse.Namespace
-) -> tuple[tuple[list[Array], list[Array]], dict[str, bool]]:
+    what: str, givens: tuple[Given, Given], arguments: argparse.Namespace,
+    slots: dict[str, float],
+) -> tuple[list[float], dict[str, Any]]:  # fmt: skip
     """Return trials on both graphs, in turn, and whether answers are alike."""
-    taken: tuple[list[Array], list[Array]] = [], []
-    results: dict[int, Any] = {}
-
-    def call(which: int) -> None:
-        args, options = CALLS[what](givens[which])
-        function = getattr(algorithms, what)
-        results[which] = with_answers(
-            function(givens[which].graph, *args, target=arguments.target, **options)
-        )
-
+    target, taken = arguments.target, ([], [])
+    pair: list[Contender] = []
+    for given in givens:
+        args, options = CALLS[what](given)
+        call = partial(getattr(algorithms, what), given.graph, *args, **options)
+        pair.append(Contender(what, lambda c=call: with_answers(c(target=target))))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
         while len(taken[1]) <= arguments.repeat and (
             sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
         ):
-            for which, trials in enumerate(taken):
-                trials.append(timed(partial(call, which), arguments.target))
+            for one, trials in zip(pair, taken, strict=True):
+                trials.append(one.time_both(target))
     found, wanted = (
         next(np.asarray(getattr(r, a)) for a in ANSWERS if hasattr(r, a))
-        for r in (results[0], results[1])
+        for r in (one.answer for one in pair)
     )
     scale = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0))
     is_right = bool(np.allclose(found, wanted, 1e-3, 1e-3 * scale, equal_nan=True))
-    return (taken[0][1:], taken[1][1:]), {"ok": is_right}
+    clock = int(target == "cpu")  # there, time of processors
+    ms, static_ms = (float(np.median(all_[1:], 0)[clock]) for all_ in taken)
+    trials, own = by_clocks(taken[0][1:])
+    return trials, {
+        **own, "checks": {"ok": is_right}, "ratio": ms / static_ms,
+        "static_ms": static_ms, **slots,
+    }  # fmt: skip
 
 
 def age(graph: fg.DynamicGraph, base: Edges, pair: Array) -> None:
@@ -357,3 +338,4 @@ TABLES: dict[str, Callable[[argparse.Namespace, Recorder, str], None]] = {
     "doublings": doublings, "vertices": vertices, "memory": memory,
     "balance": balance, "algorithms": compare,
 }  # fmt: skip
+CHOICES = {"tables": TABLES, "only": CALLS}

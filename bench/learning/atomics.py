@@ -11,8 +11,6 @@ from typing import Any
 
 from bench.ncu import behind_markers, make_marker, ncu_command, profile, shown
 
-__all__ = ["METRICS", "command", "count", "parse"]
-
 #: Warp instructions; requests of the first-level cache; sectors of the second level.
 #: "red" is an atomic whose old value is not read, "atom" the other kind.
 METRICS = (

@@ -8,7 +8,6 @@ and so its loads on the way. ``chosen`` is the bound of
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import Any
 
 from bench.graphs import NamedGraph
@@ -37,12 +36,6 @@ BY_HAND = "hand-written NFA"
 CHOSEN = "chosen"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
-    parser.add_argument("--blocks", nargs="*", type=int, help="0 for no bound")
-    parser.add_argument("--hub-blocks", nargs="*", type=int, help="of hubs, with FA")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure graph by graph, program by program."""
     cells = Cells(arguments, recorder)
@@ -59,8 +52,8 @@ def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> N
     if cells.by_hand is not None and problem.k == 4:
         sweep = Sweep(problem, cells.by_hand)
         key = (named.name, problem.name, problem.k, BY_HAND)
-        by_hand = key, sweep.launch, sweep.answer, first
-        cells.run(key, partial(cells.time_supersteps, *by_hand, **fields), **fields)
+        by_hand = sweep.launch, sweep.answer, first, {}
+        cells.run(key, cells.time_supersteps, *by_hand, **fields)
     for label, options in MAPPINGS.items():
         asked = cells.arguments
         bounds = {CHOSEN: {}, **{str(n): {"resident": n} for n in asked.blocks}}
@@ -69,5 +62,4 @@ def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> N
         for bound, forced in bounds.items():
             key = named.name, problem.name, problem.k, f"{label} {bound}"
             given = {**options, "_mapping": forced} if forced else options
-            timed = key, problem, given, first
-            cells.run(key, partial(cells.time_program, *timed, **fields), **fields)
+            cells.run(key, cells.time_program, problem, given, first, **fields)

@@ -8,11 +8,15 @@ import numpy as np
 
 from bench.learning.problems import ALPHA, RIDGE, LearningProblem
 
-__all__ = ["EdgeLocked", "Folded", "Sweep"]
-
 BLOCK = 256
 #: From this degree on, a folded kernel gives a vertex a block of its own.
 HUB_DEGREE = 2048
+#: Arrays of the algorithms that mix a mean with given values, and the share of one.
+MIXED = {
+    "LP": ("weight clamped label label_next", ALPHA),
+    "MMR": ("weight query score score_next", ALPHA),
+    "MML": ("fused given mmode mmode_next", 1 - ALPHA),
+}
 
 
 class _ByHand:
@@ -128,15 +132,9 @@ class Sweep(_ByHand):
         graph = self._pointers("offsets sources")
         (committed,) = self._pointers("committed")
         given: list[Any]
-        if name == "LP":
-            given = self._pointers("weight clamped label label_next")
-            given += [count, ALPHA, epsilon]
-        elif name == "MMR":
-            given = self._pointers("weight query score score_next")
-            given += [count, ALPHA, epsilon]
-        elif name == "MML":
-            given = self._pointers("fused given mmode mmode_next")
-            given += [count, 1 - ALPHA, epsilon]
+        if name in MIXED:
+            names, share = MIXED[name]
+            given = [*self._pointers(names), count, share, epsilon]
         elif name == "ALS":
             side = self._held[f"side {self.turn % 2}"]
             count = int(side.size)
@@ -184,8 +182,8 @@ class Folded(_ByHand):
         name, epsilon = self.problem.name, self.problem.epsilon
         given: list[Any] = self._pointers("offsets sources")
         if name == "LP":
-            given += self._pointers("weight clamped label label_next")
-            given += [self.n, ALPHA, epsilon]
+            names, share = MIXED[name]
+            given += [*self._pointers(names), self.n, share, epsilon]
         elif name == "BP":
             given += self._pointers("twin psi phi msg msg_next belief belief_next")
             given += [self.n, epsilon]

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,8 +26,8 @@ from bench.record import Recorder
 from bench.timing import Budget, time_batches, time_call
 from featgraph.runtime.devices.choose import choose_device
 
-__all__ = ["CUDA_ERROR", "LIMIT", "Cells", "fields_of", "timed_runs"]
-
+#: ms, and the fields of their line.
+Trials = tuple[list[float], dict[str, Any]]
 Callback = Callable[[fg.Run, fg.State], bool]
 #: Exit status where a CUDA error ended a run.
 CUDA_ERROR = 3
@@ -58,42 +56,42 @@ class Cells:
         self.device = choose_device(arguments.target)
         recorder.use(arguments.target)
         self.by_hand = _by_hand(arguments.target)
-        self._known = _known(recorder)
-
-    @property
-    def started_file(self) -> Path | None:
-        """Names of the cells that were begun."""
-        output = self.recorder.output
-        return None if output is None else output.with_suffix(".started")
+        output = recorder.output
+        #: Names of the cells that were begun.
+        self._started_file = output and output.with_suffix(".started")
+        self._started: set[str] = set()
+        if self._started_file is not None and self._started_file.exists():
+            self._started |= {*self._started_file.read_text("utf-8").splitlines()}
+        lines = [line for line in recorder.kept() if line["bench"] == recorder.bench]
+        self._recorded = {line["cell"] for line in lines if "cell" in line}
 
     def is_wanted(self, *key: Any) -> bool:
         """Return whether a cell is neither recorded nor out of time."""
         text = _text(key)
-        return self._known.get(text) != "recorded" and self.budget.allows(text)
+        return text not in self._recorded and self.budget.allows(text)
 
     def run(
-        self, key: tuple[Any, ...], function: Callable[[], None], **fields: Any
-    ) -> None:
-        """Run a cell, which records itself; record its error.
+        self, key: tuple[Any, ...], function: Callable[..., Any], *given: Any,
+        **fields: Any,
+    ) -> None:  # fmt: skip
+        """Record a cell by a function that returns trials and fields, or its error.
 
         The last of `key` is the contender.
         """
         if not self.is_wanted(*key):
             return
-        text = _text(key)
-        contender = str(key[-1])
-        if self._known.get(text) == "started":
-            self.recorder.attempt(contender, _died, cell=text, **fields)
+        text, contender = _text(key), str(key[-1])
+        fields["cell"] = text
+        if text in self._started:
+            self.recorder.attempt(contender, _died, **fields)
             return
-        if self.started_file is not None:
-            with open(self.started_file, "a", encoding="utf-8") as file:
+        if self._started_file is not None:
+            with open(self._started_file, "a", encoding="utf-8") as file:
                 file.write(f"{text}\n")
-        before = len(self.recorder.lines)
-        self.recorder.attempt(contender, function, cell=text, **fields)
-        for line in self.recorder.lines[before:]:
-            if line.get("is_cuda_error"):
-                print("a CUDA error ends this process", flush=True)
-                sys.exit(CUDA_ERROR)
+        self.recorder.record(contender, function, *given, **fields)
+        if self.recorder.lines[-1].get("is_cuda_error"):
+            print("a CUDA error ends this process", flush=True)
+            sys.exit(CUDA_ERROR)
         gc.collect()
 
     def problems(
@@ -126,18 +124,17 @@ class Cells:
                 gc.collect()
 
     def time_program(
-        self, key: tuple[Any, ...], problem: LearningProblem, options: dict[str, Any],
-        first: list[Any], **fields: Any,
-    ) -> None:  # fmt: skip
+        self, problem: LearningProblem, options: dict[str, Any], first: list[Any]
+    ) -> Trials:
         """Time supersteps of the problem's first foldmap under some options."""
         superstep = problem.steps[0].prepare(problem.state, self.device, options)
         problem.reset(self.device)
-        self.time_supersteps(
-            key, lambda: superstep.run(), problem.answer, first, options=options,
-            phases=len(superstep.plan.phases), mappings=mappings([superstep]),
-            resident=[p.mapping.resident for p in superstep.plan.phases],
-            **fields,
-        )  # fmt: skip
+        fields = {
+            "options": options, "phases": len(superstep.plan.phases),
+            "mappings": mappings([superstep]),
+            "resident": [p.mapping.resident for p in superstep.plan.phases],
+        }  # fmt: skip
+        return self.time_supersteps(superstep.run, problem.answer, first, fields)
 
     def time_program_runs(
         self, problem: LearningProblem, options: dict[str, Any]
@@ -156,25 +153,21 @@ class Cells:
         reset = partial(problem.reset, self.device)
         trials, done = timed_runs(once, reset, asked.repeat, asked.cell)
         inner = 1e3 * median(done.seconds[1:])
-        return (
-            trials,
-            done,
-            {
-                "options": options,
-                "superstep_ms": round(inner, 5) if inner == inner else None,
-                "directions": sorted(set(done.directions)),
-                "mappings": mappings(done.kernels),
-            },
-        )
+        fields = run_fields(trials, done.supersteps, done.converged) | {
+            "options": options,
+            "superstep_ms": round(inner, 5) if inner == inner else None,
+            "directions": sorted(set(done.directions)),
+            "mappings": mappings(done.kernels),
+        }
+        return trials, done, fields
 
     def time_supersteps(
         self,
-        key: tuple[Any, ...],
         once: Callable[[], Any],
         answer: Callable[[], Any],
         first: list[Any],
-        **fields: Any,
-    ) -> None:
+        fields: dict[str, Any],
+    ) -> Trials:
         """Compare the first superstep with that of the first contender; time others."""
         asked = self.arguments
         once()
@@ -184,16 +177,14 @@ class Cells:
         is_right = bool(np.isfinite(found).all() and apart <= NEAR)
         once()
         if asked.target == "cpu":
-            trials = [time_call(once) for _ in range(asked.repeat)]
-            host, launches = trials, 1
+            host = trials = [time_call(once) for _ in range(asked.repeat)]
+            launches = 1
         else:
             given = once, asked.repeat, BATCH_MS
             trials, host, launches = time_batches(*given, limit_s=asked.cell)
-        self.recorder.add(
-            str(key[-1]), trials, cell=_text(key), launches=launches,
-            host_ms=round(statistics.median(host), 5),
-            checks={"ok": is_right, "apart": apart}, **fields,
-        )  # fmt: skip
+        checks = {"ok": is_right, "apart": apart}
+        fields |= {"launches": launches, "host_ms": round(median(host), 5)}
+        return trials, {**fields, "checks": checks}
 
 
 def _text(key: tuple[Any, ...]) -> str:
@@ -202,22 +193,6 @@ def _text(key: tuple[Any, ...]) -> str:
 
 def _died() -> None:
     raise RuntimeError("the process that ran this cell ended in it")
-
-
-def _known(recorder: Recorder) -> dict[str, str]:
-    """Return the cells that an earlier run of the same output began and recorded."""
-    known: dict[str, str] = {}
-    if recorder.output is None:
-        return known
-    started = recorder.output.with_suffix(".started")
-    if started.exists():
-        known |= dict.fromkeys(started.read_text("utf-8").splitlines(), "started")
-    if recorder.output.exists():
-        for text in recorder.output.read_text("utf-8").splitlines():
-            line = json.loads(text)
-            if line["bench"] == recorder.bench and "cell" in line:
-                known[line["cell"]] = "recorded"
-    return known
 
 
 def _by_hand(target: str) -> Any:
@@ -233,6 +208,15 @@ def fields_of(problem: LearningProblem, named: NamedGraph) -> dict[str, Any]:
     return {
         "program": problem.name, "k": problem.k, "inputs": problem.inputs,
         "graph": named.describe(),
+    }  # fmt: skip
+
+
+def run_fields(trials: list[float], supersteps: int, converged: bool) -> dict[str, Any]:
+    """Return the fields of a run."""
+    per_superstep = round(median(trials) / max(supersteps, 1), 5)
+    return {
+        "supersteps": supersteps, "converged": converged,
+        "per_superstep_ms": per_superstep,
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.learning import atomics
-from bench.learning.cells import LIMIT, Cells, median
+from bench.learning.cells import LIMIT, Cells
 from bench.learning.problems import LearningProblem, make_problem
 from bench.record import Recorder
 
@@ -45,14 +45,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--supersteps", type=int, help="at most")
-    parser.add_argument("--probe-graph", help="graph for counting; none to leave out")
-    parser.add_argument(
-        "--probe-limit", type=float, help="s that the counting may take"
-    )
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Count transactions, then measure times, one k after the other."""
     warnings.simplefilter("ignore", fg.ConvergenceWarning)
@@ -73,43 +65,33 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def _count_atomics(cells: Cells) -> None:
-    arguments = cells.arguments
-    key = (arguments.probe_graph, "atomic transactions")
+    asked = cells.arguments
+    graph = make_graph(asked.probe_graph).describe()
 
-    def count() -> None:
-        graph = make_graph(arguments.probe_graph).describe()
-        for found in atomics.count(
-            arguments.probe_graph, sorted(arguments.k), arguments.probe_limit
-        ):
+    def count() -> Any:
+        given = asked.probe_graph, sorted(asked.k), asked.probe_limit
+        for found in atomics.count(*given):
             cells.recorder.add("atomics", [], graph=graph, **found)
-        cells.recorder.add("atomic transactions", [], cell=" | ".join(key), graph=graph)
+        return [], {}
 
-    cells.run(key, count)
+    cells.run((asked.probe_graph, "atomic transactions"), count, graph=graph)
     cells.budget.print("atomic transactions are counted")
 
 
 def _measure_all(cells: Cells, named: NamedGraph, problem: LearningProblem) -> None:
     first: list[Any] = []
     fields = {"program": "LP", "k": problem.k, "graph": named.describe()}
+
+    def measure(options: dict[str, Any]) -> Any:
+        trials, done, more = cells.time_program_runs(problem, options)
+        checks: dict[str, Any] = {"ok": True}
+        if done.converged:  # one that was cut is not where the others are
+            answer = problem.answer()
+            first.append(answer)
+            apart = float(np.abs(answer - first[0]).max() / problem.epsilon)
+            is_right = bool(np.isfinite(answer).all()) and apart <= LIMIT
+            checks = {"ok": is_right, "epsilons_apart": apart}
+        return trials, {**more, "checks": checks}
+
     for contender, options in VARIANTS.items():
-        key = (named.name, problem.k, contender)
-
-        def measure(
-            contender: str = contender, options: Any = options, key: Any = key
-        ) -> None:
-            trials, done, more = cells.time_program_runs(problem, options)
-            checks: dict[str, Any] = {"ok": True}
-            if done.converged:  # one that was cut is not where the others are
-                answer = problem.answer()
-                first.append(answer)
-                apart = float(np.abs(answer - first[0]).max() / problem.epsilon)
-                is_right = bool(np.isfinite(answer).all()) and apart <= LIMIT
-                checks = {"ok": is_right, "epsilons_apart": apart}
-            cells.recorder.add(
-                contender, trials, cell=" | ".join(map(str, key)),
-                supersteps=done.supersteps, converged=done.converged,
-                per_superstep_ms=round(median(trials) / max(done.supersteps, 1), 5),
-                checks=checks, **more, **fields,
-            )  # fmt: skip
-
-        cells.run(key, measure, **fields)
+        cells.run((named.name, problem.k, contender), measure, options, **fields)

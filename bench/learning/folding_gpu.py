@@ -24,6 +24,7 @@ DEFAULTS = {
     "cell": 6.0,
     "target": "cuda",
 }
+CHOICES = {"programs": DEFAULTS["programs"]}
 OPTIONS: dict[str, dict[str, Any]] = {
     "folded": {"folding": True, "change_driven": False},
     "unfolded": {"folding": False, "change_driven": False},
@@ -32,10 +33,6 @@ BY_HAND = "hand-written"
 CONTENDERS = [*OPTIONS, BY_HAND]
 #: Messages above so many values take longer to make on the host than to measure.
 MOST_VALUES = 1_500_000_000
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", choices=["LP", "BP"])
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -55,18 +52,16 @@ def _measure_all(
     cells: Cells, named: NamedGraph, problem: LearningProblem, contenders: list[str]
 ) -> None:
     first: list[Any] = []
-    fields = fields_of(problem, named)
     for contender in contenders:
         key = (named.name, problem.name, problem.k, contender)
+        if contender == BY_HAND:
+            how = _by_hand, cells, problem, first
+        else:
+            how = cells.time_program, problem, OPTIONS[contender], first
+        cells.run(key, *how, **fields_of(problem, named))
 
-        def measure(contender: str = contender, key: Any = key) -> None:
-            if contender != BY_HAND:
-                cells.time_program(key, problem, OPTIONS[contender], first, **fields)
-                return
-            folded = Folded(problem, cells.by_hand)
-            cells.time_supersteps(
-                key, folded.launch, folded.answer, first, lanes=folded.lanes,
-                hubs=folded.hub_count, **fields,
-            )  # fmt: skip
 
-        cells.run(key, measure, **fields)
+def _by_hand(cells: Cells, problem: LearningProblem, first: list[Any]) -> Any:
+    folded = Folded(problem, cells.by_hand)
+    fields = {"lanes": folded.lanes, "hubs": folded.hub_count}
+    return cells.time_supersteps(folded.launch, folded.answer, first, fields)

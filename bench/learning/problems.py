@@ -33,8 +33,6 @@ from featgraph.algorithms.multi_manifold_ranking import STEPS as RANKING_STEPS
 from featgraph.algorithms.multimodal_learning import step as multimodal_step
 from featgraph.runtime.memory.buffers import buffers_of
 
-__all__ = ["NAMES", "LearningProblem", "has_shared_matrices", "make_problem"]
-
 NAMES = ("LP", "ALS", "BP", "MMR", "MML")
 ALPHA = 0.85
 SEED = 7
@@ -178,15 +176,6 @@ class LearningProblem:
             values = values - values.max(axis=1, keepdims=True)
             return np.exp(values) / np.exp(values).sum(axis=1, keepdims=True)
         return values
-
-
-def has_shared_matrices() -> bool:
-    """Return whether a State takes a matrix that belongs to no vertex."""
-    try:
-        fg.State(fg.Graph.from_edges([0], [1]), psi=np.eye(4, dtype=np.float32))
-    except fg.FeatGraphError:
-        return False
-    return True
 
 
 def make_problem(name: str, graph: fg.Graph, k: int) -> LearningProblem:

@@ -20,7 +20,14 @@ import numpy as np
 import featgraph as fg
 from bench.graphs import NamedGraph
 from bench.learning.by_hand import Sweep
-from bench.learning.cells import LIMIT, Cells, fields_of, median, timed_runs
+from bench.learning.cells import (
+    LIMIT,
+    Cells,
+    Trials,
+    fields_of,
+    run_fields,
+    timed_runs,
+)
 from bench.learning.problems import NAMES, LearningProblem
 from bench.record import Recorder
 from bench.timing import time_events
@@ -36,7 +43,7 @@ DEFAULTS = {
     "budget": 480.0,
     "cell": 8.0,
     "target": "cuda",
-    "contenders": None,
+    "contenders": [],
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "FA/CD": {"feature_parallel": True, "change_driven": True},
@@ -46,17 +53,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "auto": {},
 }
 BY_HAND = "hand-written NFA/NCD"
+CHOICES = {"contenders": [BY_HAND, *VARIANTS]}
 #: A converged answer is right if a superstep of the hand-written kernels would move no
 #: vertex by so many epsilons, or if it is as close as that to their fixpoint.
 #: The distance of two answers is no measure alone: changes below one epsilon are
 #: dropped, and where a recurrence mixes slowly they add up.
 SLACK = 2.0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", nargs="+", help=f"among {' '.join(NAMES)}, BP-E")
-    parser.add_argument("--supersteps", type=int, help="at most")
-    parser.add_argument("--contenders", nargs="+", choices=[BY_HAND, *VARIANTS])
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -90,23 +92,21 @@ class _Row:
         for contender in contenders:
             key = (self.named.name, self.problem.name, self.problem.k, contender)
             measure = self._by_hand if contender == BY_HAND else self._variant
-            self.cells.run(key, lambda m=measure, c=contender: m(c), **self.fields)
+            self.cells.run(key, measure, contender, **self.fields)
 
-    def _variant(self, contender: str) -> None:
-        started = time.perf_counter()
-        trials, done, more = self.cells.time_program_runs(
-            self.problem, VARIANTS[contender]
-        )
-        self._record(
-            contender, trials, done.supersteps, done.converged,
-            committed=sum(done.active_counts),
-            active_counts=done.active_counts,
-            aggregates=dict(Counter(map(str, done.aggregates))),
-            whole_s=round(time.perf_counter() - started, 3),
-            **more,
-        )  # fmt: skip
+    def _variant(self, contender: str) -> Trials:
+        started, problem = time.perf_counter(), self.problem
+        options = VARIANTS[contender]
+        trials, done, fields = self.cells.time_program_runs(problem, options)
+        fields |= {
+            "committed": sum(done.active_counts), "active_counts": done.active_counts,
+            "aggregates": dict(Counter(map(str, done.aggregates))),
+            "whole_s": round(time.perf_counter() - started, 3),
+        }  # fmt: skip
+        values = {n: np.array(problem.state.stored(n)) for n in problem.initial}
+        return trials, {**fields, "checks": self._checks(done.converged, values)}
 
-    def _by_hand(self, contender: str) -> None:
+    def _by_hand(self, contender: str) -> Trials:
         arguments, sweep = self.cells.arguments, self.by_hand
         assert sweep is not None, "the sweeps are written for k = 4"
         trials, (supersteps, converged) = timed_runs(
@@ -115,23 +115,17 @@ class _Row:
             arguments.repeat,
             arguments.cell,
         )
-        fields: dict[str, Any] = {}
+        fields = run_fields(trials, supersteps, converged)
         if arguments.target == "cuda":
             fields["kernel_ms"] = round(time_events(sweep.launch, 5)[0], 5)
             sweep.reset()
             sweep.iterate(arguments.supersteps)
-        self._record(contender, trials, supersteps, converged, sweep.values(), **fields)
+        return trials, {**fields, "checks": self._checks(converged, sweep.values())}
 
-    def _record(
-        self, contender: str, trials: list[float], supersteps: int, converged: bool,
-        values: dict[str, Any] | None = None, **fields: Any,
-    ) -> None:  # fmt: skip
+    def _checks(self, converged: bool, values: dict[str, Any]) -> dict[str, Any]:
         problem = self.problem
-        if values is None:
-            values = {n: np.array(problem.state.stored(n)) for n in problem.initial}
         answer = problem.comparable(values[problem.result])
-        is_finite = bool(np.isfinite(answer).all())
-        checks: dict[str, Any] = {"ok": is_finite}
+        checks: dict[str, Any] = {"ok": bool(np.isfinite(answer).all())}
         if converged:
             self.answer = answer if self.answer is None else self.answer
             apart = float(np.abs(answer - self.answer).max() / problem.epsilon)
@@ -141,11 +135,5 @@ class _Row:
                 movers = self.by_hand.movers(values, SLACK * problem.epsilon)
                 is_right = movers == 0 or apart <= SLACK
                 checks["movers"] = movers
-            checks["ok"] = is_finite and is_right
-        name = self.named.name
-        cell = " | ".join(map(str, (name, problem.name, problem.k, contender)))
-        self.cells.recorder.add(
-            contender, trials, cell=cell, supersteps=supersteps, converged=converged,
-            per_superstep_ms=round(median(trials) / max(supersteps, 1), 5),
-            checks=checks, **fields, **self.fields,
-        )  # fmt: skip
+            checks["ok"] &= is_right
+        return checks

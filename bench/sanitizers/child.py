@@ -14,6 +14,8 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,31 +194,24 @@ def _without_hubs(count: int, edge_count: int) -> Any:
     return fg.Graph.from_edges(each % count, (7 * each) % count, vertex_count=count)
 
 
-def run_cases(task: dict[str, Any]) -> None:
-    """Run the cases of a task and print the outcome of each."""
+def run_and_print(launched: Launched, place: int, call: Callable[[], None]) -> None:
+    """Run a case and print its outcome."""
     import featgraph as fg
 
-    launched = Launched()
-    for place, case in enumerate(task["cases"]):
-        print(json.dumps({"begun": place}), flush=True)
-        began, outcome = time.perf_counter(), {"outcome": "ran"}
-        try:
-            run_case(case)
-            _wait()
-        except (fg.PlanError, fg.UserFunctionError) as error:
-            outcome = {"outcome": "refused", "error": str(error)[:300]}
-        except Exception as error:
-            last = "".join(traceback.format_exception(error)[-4:])
-            outcome = {"outcome": "raised", "error": last[-1500:]}
-        kernels, shares = launched.take()
-        seconds = round(time.perf_counter() - began, 2)
-        print(
-            json.dumps(
-                {"case": place, **outcome, "kernels": kernels, "shares": shares,
-                 "seconds": seconds}
-            ),
-            flush=True,
-        )  # fmt: skip
+    print(json.dumps({"begun": place}), flush=True)
+    began, outcome = time.perf_counter(), {"outcome": "ran"}
+    try:
+        call()
+        _wait()
+    except (fg.PlanError, fg.UserFunctionError) as error:
+        outcome = {"outcome": "refused", "error": str(error)[:300]}
+    except Exception as error:  # a tool may end the context
+        last = "".join(traceback.format_exception(error)[-4:])
+        outcome = {"outcome": "raised", "error": last[-1500:]}
+    kernels, shares = launched.take()
+    line: dict[str, Any] = {"case": place, **outcome, "kernels": kernels}
+    seconds = round(time.perf_counter() - began, 2)
+    print(json.dumps(line | {"shares": shares, "seconds": seconds}), flush=True)
 
 
 def _wait() -> None:
@@ -229,6 +224,7 @@ def main() -> None:
     """Run the task of a file."""
     from bench.sanitizers.cases import import_tests
     from bench.sanitizers.planted import plant
+    from featgraph.runtime.devices.cuda_device import cuda_device
 
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     warnings.simplefilter("ignore")
@@ -236,21 +232,12 @@ def main() -> None:
     use_small_bounds()
     planted = task.get("planted")
     fault = plant(planted) if planted else None
-    if fault is None:
-        run_cases(task)
-        return
-    from featgraph.runtime.devices.cuda_device import cuda_device
-
+    calls = [partial(run_case, case) for case in task["cases"]]
+    if fault is not None:
+        calls = [lambda: fault(cuda_device())]
     launched = Launched()
-    try:
-        fault(cuda_device())
-        _wait()
-        outcome = {"outcome": "ran"}
-    except Exception as error:  # a tool may end the context
-        outcome = {"outcome": "raised", "error": str(error)[:300]}
-    kernels, shares = launched.take()
-    line = {"case": 0, **outcome, "kernels": kernels, "shares": shares, "seconds": 0}
-    print(json.dumps(line), flush=True)
+    for place, call in enumerate(calls):
+        run_and_print(launched, place, call)
 
 
 if __name__ == "__main__":

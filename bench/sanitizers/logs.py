@@ -10,8 +10,6 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-__all__ = ["Report", "judge", "parse_log"]
-
 _PREFIX = "========="
 _ERRORS = re.compile(r"ERROR SUMMARY: (\d+) errors?\s*$")
 _HAZARDS = re.compile(

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FAULTS", "plant"]
-
 #: Tool -> names of its faults. Those of generated kernels are cases of `cases`.
 FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
     "memcheck": {

@@ -35,7 +35,6 @@ DEFAULTS = {
     "tools": "memcheck,initcheck,synccheck,racecheck",
     "processes": os.cpu_count() or 1,
     "budget": 420.0,
-    "only": "",
     "logs": "",
 }
 _PLACES = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
@@ -57,11 +56,10 @@ _OWN = {
 _COMPILED, _BATCH_SHARE = 6, 2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tools", help="names, by commas")
-    parser.add_argument("--processes", type=int)
-    parser.add_argument("--only", help="a part of program and variant")
-    parser.add_argument("--logs", help="folder that logs with errors are copied to")
+def printed(sanitizer: str, option: str) -> str:
+    """Return the output of the tool with an option."""
+    command = [sanitizer, option]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 @dataclass
@@ -105,10 +103,7 @@ class Session:
         if not tool:
             return []
         if not self.known:
-            done = subprocess.run(
-                [self.sanitizer, "--help"], capture_output=True, text=True, check=False
-            )
-            self.known = done.stdout
+            self.known = printed(self.sanitizer, "--help")
         self.started += 1
         port = f"--port {49152 + 12 * (self.started % 1000)}"
         options = [*_COMMON, *_OWN[tool], port]
@@ -126,13 +121,9 @@ class Session:
         left = max(1.0, self.stop_at - time.perf_counter())
         try:
             done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                env=self.environment(),
-                timeout=left,
-                check=False,
-            )
+                command, capture_output=True, text=True, env=self.environment(),
+                timeout=left, check=False,
+            )  # fmt: skip
             output, code, errors = done.stdout, done.returncode, done.stderr
         except subprocess.TimeoutExpired as expired:
             kept = expired.stdout or b""
@@ -150,14 +141,8 @@ class Session:
         A memory manager that keeps freed memory would hide reads of it.
         """
         store = os.environ.get("FEATGRAPH_CACHE_DIR") or str(self.folder / "store")
-        settings = {
-            "FEATGRAPH_CACHE_DIR": store,
-            "NUMBA_CACHE_DIR": str(Path(store) / "numba"),
-            "NUMBA_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-        }
-        environment = child_environment() | settings
+        settings = {"FEATGRAPH_CACHE_DIR": store, "NUMBA_CACHE_DIR": f"{store}/numba"}
+        environment = child_environment(threads=1) | settings
         environment.pop("NUMBA_CUDA_MEMORY_MANAGER", None)
         return environment
 
@@ -188,7 +173,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     stop_at = time.perf_counter() + arguments.budget
     with tempfile.TemporaryDirectory() as folder:
         session = Session(sanitizer, Path(folder), arguments.processes, stop_at)
-        cases = _compile(session, make_cases(only=arguments.only))
+        cases = _compile(session, make_cases())
         for tool in arguments.tools.split(","):
             _record(recorder, arguments, tool, session, cases)
 
@@ -219,10 +204,7 @@ def _compile(session: Session, cases: list[dict[str, Any]]) -> list[dict[str, An
 
 def version_of(sanitizer: str) -> str:
     """Return the tool's version, as it prints it."""
-    done = subprocess.run(
-        [sanitizer, "--version"], capture_output=True, text=True, check=False
-    )
-    found = re.search(r"Version (\S+)", done.stdout)
+    found = re.search(r"Version (\S+)", printed(sanitizer, "--version"))
     return found[1] if found else "unknown"
 
 

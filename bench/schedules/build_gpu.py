@@ -26,16 +26,7 @@ from featgraph.graph import generators
 from featgraph.graph.building.drawn import Drawing
 from featgraph.runtime.devices.choose import choose_device
 
-__all__ = ["DEFAULTS", "add_arguments", "run"]
-
-DEFAULTS = {"graph": ["kron21"], "repeat": 11}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take how large drawn graphs are."""
-    parser.add_argument(
-        "--scale", type=int, nargs="*", default=[24], help="2**scale drawn vertices"
-    )
+DEFAULTS = {"graph": ["kron21"], "repeat": 11, "scale": [24]}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -61,22 +52,18 @@ def _draw(scale: int, repeat: int, recorder: Recorder) -> None:
     them: its rows are made of edges that are drawn anew wherever they are needed.
     """
     count, many = FACTOR << scale, 1 << scale
-    drawings = {
-        f"rmat({scale}, {FACTOR})": generators.drawing_of_rmat(scale, FACTOR, seed=1),
-        f"uniform(2**{scale}, {count})": generators.drawing_of_uniform(
-            many, count, seed=1
-        ),
-    }
-    makers: dict[str, Callable[..., fg.Graph]] = {
-        f"rmat({scale}, {FACTOR})": partial(generators.rmat, scale, FACTOR, seed=1),
-        f"uniform(2**{scale}, {count})": partial(
-            generators.uniform, many, count, seed=1
-        ),
-        "grid(8192, 8192)": partial(generators.grid, 8192, 8192),
-    }
-    for name, drawing in drawings.items():
+    rmat, uniform = f"rmat({scale}, {FACTOR})", f"uniform(2**{scale}, {count})"
+    for name, drawing in {
+        rmat: generators.drawing_of_rmat(scale, FACTOR, seed=1),
+        uniform: generators.drawing_of_uniform(many, count, seed=1),
+    }.items():
         draw = partial(_draw_all, drawing)
         _record(f"{name}: edges drawn", draw, drawing.count, repeat, recorder)
+    makers: dict[str, Callable[..., fg.Graph]] = {
+        rmat: partial(generators.rmat, scale, FACTOR, seed=1),
+        uniform: partial(generators.uniform, many, count, seed=1),
+        "grid(8192, 8192)": partial(generators.grid, 8192, 8192),
+    }
     for name, make in makers.items():
         edges = make(target="cuda").given_edge_count
         of_graph = partial(_rows_of, make)

@@ -14,21 +14,18 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import multiprocessing
-import statistics
-import time
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 import featgraph as fg
 from bench.baselines.sparse_products import TorchProduct
 from bench.graphs import NamedGraph, make_graph
-from bench.programs import ALPHA, EPSILON, Problem, normalized, step
+from bench.programs import EPSILON, MARGIN, Problem, compared, proposed, step
 from bench.record import Recorder
-from bench.timing import Budget, time_batches
+from bench.schedules.superstep_gpu import first_superstep, time_in_batches, time_product
+from bench.timing import Budget
 from featgraph.fold.schedules.mapping import WARP, power_of_two
-from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {
     "graph": ["kron21", "grid2048", "rmat-21-16"],
@@ -38,18 +35,11 @@ DEFAULTS = {
     "workers": 14,
 }
 SAMPLE = 4000
-LIMIT = 1e-5
 BATCH_MS = 60.0
 #: Shares of the budget that each graph may use up, in order.
 SHARES = (0.6, 0.8, 1.0)
 #: Mappings on graphs behind the first.
 SECOND = 9
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers", type=int, help="processes that compile kernels ahead; 0 for none"
-    )
 
 
 def mapping(k: int, piece: int, edges: int, copies: int = 0, **more: int) -> Any:
@@ -145,74 +135,39 @@ def _time_all(
     sample = Sample(problem)
     budget.print(f"{named.name}, k={k}: made, and a sample solved in float64")
     mean = named.graph.edge_count // named.graph.vertex_count
-    contenders: dict[str, Any] = candidates(k, mean, most)
-    contenders["torch product"] = None
-    order = ["chosen", "torch product"]
-    order += [contender for contender in contenders if contender not in order]
-    for contender in order:
+    listed = candidates(k, mean, most)
+    contenders: dict[str, Any] = {"chosen": {}, "torch product": None, **listed}
+    for contender, fields in contenders.items():
         if not budget.allows(contender):
             continue
-        given = problem, sample, named, contender, contenders[contender]
+        given = problem, sample, fields, arguments.repeat
         about = {"k": k, "graph": named.describe()}
-        recorder.attempt(
-            contender, _time_one, *given, arguments.repeat, recorder, **about
-        )
-        line = recorder.lines[-1]
-        if line.get("is_cuda_error"):
+        line = recorder.record(contender, _time_one, *given, **about)
+        if recorder.lines[-1].get("is_cuda_error"):
             return
-        ms = line.get("median_ms")
-        checked = line.get("checks", {}).get("ok")
+        ms, checked = line.get("median_ms"), line.get("checks", {}).get("ok")
         budget.print(f"{named.name} k={k} {contender}: {ms} ms, right: {checked}")
 
 
 def _time_one(
-    problem: Problem,
-    sample: Sample,
-    named: NamedGraph,
-    contender: str,
-    fields: dict[str, int] | None,
-    repeat: int,
-    recorder: Recorder,
-) -> None:
-    more: dict[str, Any] = {}
+    problem: Problem, sample: Sample, fields: dict[str, int] | None, repeat: int
+) -> tuple[list[float], dict[str, Any]]:
     if fields is None:
-        product = TorchProduct(problem, 32)
-        product()
-        checks = sample.check_aggregate(np.asarray(product.result()))
-        call: Any = product
-    else:
-        device = choose_device("cuda")
-        options: dict[str, Any] = {"direction": "pull"}
-        if fields:
-            options["_mapping"] = fields
-        problem.reset()
-        superstep = step.prepare(problem.state, device, options)
-        started = time.perf_counter()
-        superstep.run()
-        device.synchronize()
-        more["first_s"] = round(time.perf_counter() - started, 3)
-        checks = sample.check(problem.state["label"])
-        phase = superstep.plan.phases[0]
-        more["mapping"] = phase.describe_mapping()
-        problem.state["epsilon"] = -1.0  # all commit, however little they move
-        superstep.run()
-
-        def call() -> None:
-            superstep.run()
-
-    device_ms, host_ms, launches = time_batches(call, repeat, BATCH_MS, least=3)
-    recorder.add(
-        contender,
-        device_ms,
-        k=problem.k,
-        work="product alone" if fields is None else "superstep",
-        launches=launches,
-        host_ms=round(statistics.median(host_ms), 5),
-        bytes=problem.compulsory_bytes(aggregate_only=fields is None),
-        checks=checks,
-        graph=named.describe(),
-        **more,
-    )
+        product, check = TorchProduct(problem, 32), sample.check_aggregate
+        return time_product(problem, product, check, repeat, BATCH_MS)
+    options: dict[str, Any] = {"direction": "pull"}
+    if fields:
+        options["_mapping"] = fields
+    superstep, _, first_s = first_superstep(problem, options)
+    checks = sample.check(problem.state["label"])
+    problem.state["epsilon"] = -1.0  # all commit, however little they move
+    superstep.run()
+    trials, more = time_in_batches(superstep.run, repeat, BATCH_MS)
+    return trials, {
+        "work": "superstep", **more, "first_s": first_s, "checks": checks,
+        "bytes": problem.compulsory_bytes(),
+        "mapping": superstep.plan.phases[0].describe_mapping(),
+    }  # fmt: skip
 
 
 class Sample:
@@ -224,33 +179,19 @@ class Sample:
     """
 
     def __init__(self, problem: Problem) -> None:
-        ins, count = problem.graph.in_edges, problem.graph.vertex_count
-        degree = problem.graph.in_degree
+        count, degree = problem.graph.vertex_count, problem.graph.in_degree
         rng = np.random.default_rng(5)
         top = np.argpartition(degree, -20)[-20:] if count > 20 else np.arange(count)
         some = rng.choice(count, min(SAMPLE, count), replace=False)
         self.vertices = np.unique(np.concatenate([top, some]))
-        offsets = ins.row_offsets.astype(np.int64)
-        first, length = offsets[self.vertices], degree[self.vertices].astype(np.int64)
-        ends = np.cumsum(length)
-        slots = np.arange(ends[-1]) + np.repeat(first - (ends - length), length)
-        sources, inverse = np.unique(ins.column_indices[slots], return_inverse=True)
-        matrix = scipy.sparse.csr_array(
-            (
-                problem.weights[slots].astype(np.float64),
-                inverse,
-                np.concatenate([[0], ends]),
-            ),
-            shape=(len(self.vertices), len(sources)),
-        )
-        self.aggregate = matrix @ problem.initial[sources].astype(np.float64)
-        own = problem.initial[self.vertices].astype(np.float64)
-        moved = ALPHA * normalized(self.aggregate) + (1 - ALPHA) * own
-        moved = normalized(moved)
-        change = np.abs(moved - own).max(axis=1, keepdims=True)
-        self.either = np.abs(change - EPSILON) <= 1e-2 * EPSILON
-        self.moved, self.own = moved, own
-        self.expected = np.where(change > EPSILON, moved, own)
+        rows = problem.matrix[self.vertices]
+        sources = np.unique(rows.indices)
+        rows, labels = rows[:, sources].astype(np.float64), problem.initial
+        self.aggregate = rows @ labels[sources].astype(np.float64)
+        self.own = labels[self.vertices].astype(np.float64)
+        self.moved, change = proposed(self.aggregate, self.own)
+        self.passes = (change > EPSILON)[:, None]
+        self.either = (np.abs(change - EPSILON) <= MARGIN * EPSILON)[:, None]
 
     def check(self, labels: Any) -> dict[str, Any]:
         """Compare labels after one superstep.
@@ -258,18 +199,16 @@ class Sample:
         Vertices that move so far as the tolerance, nearly, may have moved or not.
         """
         actual = labels[self.vertices]
-        stayed = np.abs(actual - self.own) < np.abs(actual - self.moved)
-        either = np.where(stayed, self.own, self.moved)
-        return _compare(actual, np.where(self.either, either, self.expected))
+        is_nearer = np.abs(actual - self.own) >= np.abs(actual - self.moved)
+        has_moved = np.where(self.either, is_nearer, self.passes)
+        return self._compared(actual, np.where(has_moved, self.moved, self.own))
 
     def check_aggregate(self, aggregate: Any) -> dict[str, Any]:
         """Compare with the gather alone."""
-        return _compare(aggregate[self.vertices], self.aggregate)
+        return self._compared(aggregate[self.vertices], self.aggregate)
 
-
-def _compare(actual: Any, expected: Any) -> dict[str, Any]:
-    error = float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
-    return {"ok": bool(error <= LIMIT), "error": error, "vertices": len(expected)}
+    def _compared(self, actual: Any, expected: Any) -> dict[str, Any]:
+        return {**compared(actual, expected), "vertices": len(self.vertices)}
 
 
 # -- kernels compiled ahead, in processes of their own

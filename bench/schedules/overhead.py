@@ -12,30 +12,27 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import featgraph as fg
-from bench.graphs import make_graph
-from bench.programs import Problem, step
+from bench.programs import Problem, problems, step
 from bench.record import Recorder, gpu_name
 from bench.timing import time_call, time_events
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.frontier import Frontier
 
-DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51}
+DEFAULTS = {"graph": ["grid8"], "k": [4], "repeat": 51, "target": "auto"}
+CHOICES = {"target": ["auto", "cpu", "cuda"]}
 #: Supersteps of a short run and of a long one: their difference is free of the
 #: costs of a call of `fg.iterate`.
 SHORT, LONG = 10, 110
 BATCH = 50
 
 Call = Callable[[], Any]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -46,13 +43,9 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         targets.append("cuda")
     for target in targets:
         recorder.device = gpu if target == "cuda" else None
-        for name in arguments.graph:
-            named = make_graph(name)
-            for k in arguments.k:
-                problem = Problem(named.graph, k)
-                fields = {"k": k, "target": target, "graph": named.describe()}
-                for contender, taken in _measure(problem, target, arguments.repeat):
-                    recorder.add(contender, taken, **fields)
+        for problem, fields in problems(arguments):
+            for contender, taken in _measure(problem, target, arguments.repeat):
+                recorder.add(contender, taken, target=target, **fields)
 
 
 def _measure(
@@ -65,9 +58,7 @@ def _measure(
         superstep.run()
         device.synchronize()
 
-    def call() -> None:
-        step(problem.state, target=target)
-
+    call = partial(step, problem.state, target=target)
     results = []
     for name, part in _parts(problem, superstep, target).items():
         _batch(part, device)
@@ -81,7 +72,7 @@ def _measure(
         taken = _iterate(problem, target, share, repeat)
         results.append((f"fg.iterate, each superstep, {share} active", taken))
     if target == "cuda":
-        both = [time_events(lambda: superstep.run(), 20) for _ in range(repeat)]
+        both = [time_events(superstep.run, 20) for _ in range(repeat)]
         results.append(("superstep by events, 20 back to back", [b[0] for b in both]))
         results.append(("superstep submitted, 20 back to back", [b[1] for b in both]))
     return results
@@ -108,12 +99,10 @@ def _iterate(problem: Problem, target: str, share: str, repeat: int) -> list[flo
         problem.reset_dense()
         problem.state["clamped"] = clamped
 
-        def call() -> None:
-            fg.iterate(step, problem.state, max_supersteps=supersteps, target=target)
-
+        options = {"max_supersteps": supersteps, "target": target}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", fg.ConvergenceWarning)
-            return time_call(call)
+            return time_call(partial(fg.iterate, step, problem.state, **options))
 
     iterate(SHORT)
     taken = []

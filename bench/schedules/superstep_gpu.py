@@ -20,13 +20,14 @@ import numpy as np
 
 import featgraph as fg
 from bench.baselines.sparse_products import CupyProduct, TorchProduct
-from bench.graphs import NamedGraph, make_graph
-from bench.programs import Problem, step
+from bench.programs import Problem, problems, step
 from bench.record import Recorder
 from bench.timing import Budget, time_batches, time_events
 from featgraph.runtime.devices.choose import choose_device
 
-DEFAULTS = {"graph": ["kron21"], "k": [4, 8, 32], "repeat": 11, "budget": 330.0}
+DEFAULTS = {
+    "graph": ["kron21"], "k": [4, 8, 32], "repeat": 11, "budget": 330.0, "only": "",
+}  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "FA pull folded": {"direction": "pull"},
     "FA pull unfolded": {"direction": "pull", "folding": False},
@@ -44,79 +45,71 @@ SUPERSTEPS = 20
 BATCH_MS = 300.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", default="", help="contenders whose name holds this")
-    parser.add_argument("--skip", default=[], nargs="+", help="contenders by name")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Check and time every contender; record errors, and go on."""
     budget = Budget(arguments.budget)
     recorder.require_gpu()
     recorder.attempt("device copy", _copy, recorder)
-    for name in arguments.graph:
-        named = make_graph(name)
-        print(named.describe(), flush=True)
-        for k in arguments.k:
-            problem = Problem(named.graph, k)
-            _ = problem.expected
-            budget.print(f"k={k}: made and solved in float64 on the host")
-            timers: dict[str, Callable[..., None]] = dict.fromkeys(PEERS, _time_peer)
-            timers |= dict.fromkeys(VARIANTS, _time_featgraph)
-            for contender, timer in timers.items():
-                if arguments.only not in contender or contender in arguments.skip:
-                    continue
-                if not budget.allows(f"{name}, k={k}, {contender}"):
-                    continue
-                given = problem, named, contender, arguments.repeat, recorder
-                about = {"k": k, "graph": named.describe()}
-                recorder.attempt(contender, timer, *given, **about)
-                if recorder.lines[-1].get("is_cuda_error"):
-                    # A context that faulted gives no figures.
-                    print("a CUDA error ends this run; rerun with --skip")
-                    return
-                _free_memory()
-                budget.print(f"done with {contender}")
+    for problem, about in problems(arguments):
+        place = f"{about['graph']['name']}, k={problem.k}"
+        _ = problem.expected
+        budget.print(f"{place}: made and solved in float64 on the host")
+        for contender in (*PEERS, *VARIANTS):
+            if arguments.only not in contender:
+                continue
+            if not budget.allows(f"{place}, {contender}"):
+                continue
+            time_one = _time_peer if contender in PEERS else _time_featgraph
+            given = problem, contender, arguments.repeat
+            recorder.record(contender, time_one, *given, **about)
+            if recorder.lines[-1].get("is_cuda_error"):
+                # A context that faulted gives no figures.
+                print("a CUDA error ends this run")
+                return
+            _free_memory()
+            budget.print(f"done with {contender}")
 
 
-def _time_featgraph(
-    problem: Problem, named: NamedGraph, contender: str, repeat: int, recorder: Recorder
-) -> None:
-    options = VARIANTS[contender]
+def first_superstep(
+    problem: Problem, options: dict[str, Any]
+) -> tuple[Any, Any, float]:
+    """Return a superstep, the committed vertices of its first run, and s of that."""
     device = choose_device("cuda")
     superstep = step.prepare(problem.state, device, options)
     problem.reset()
     started = time.perf_counter()
     outcome = superstep.run()
     device.synchronize()
-    first_s = time.perf_counter() - started
+    first_s = round(time.perf_counter() - started, 3)
     words = np.array(device.download(outcome))
-    committed = fg.ActiveSet.from_words(problem.graph.vertex_count, words).mask
+    mask = fg.ActiveSet.from_words(problem.graph.vertex_count, words).mask
+    return superstep, mask, first_s
+
+
+def time_in_batches(
+    call: Callable[[], Any], repeat: int, batch_ms: float, **how: Any
+) -> tuple[list[float], dict[str, Any]]:
+    """Return device ms of a call, and the fields of its batches."""
+    trials, host_ms, launches = time_batches(call, repeat, batch_ms, least=3, **how)
+    host = round(statistics.median(host_ms), 5)
+    return trials, {"launches": launches, "host_ms": host}
+
+
+def _time_featgraph(
+    problem: Problem, contender: str, repeat: int
+) -> tuple[list[float], dict[str, Any]]:
+    options = VARIANTS[contender]
+    superstep, committed, first_s = first_superstep(problem, options)
     checks = problem.check(problem.state["label"], committed)
-
-    def once() -> None:
-        superstep.run()
-
-    device_ms, host_ms, launches = time_batches(
-        once, repeat, BATCH_MS, least=3, reset=problem.reset_dense
-    )
-    recorder.add(
-        contender,
-        device_ms,
-        k=problem.k,
-        work="superstep",
-        options=options,
-        launches=launches,
-        host_ms=round(statistics.median(host_ms), 5),
-        first_s=round(first_s, 3),
-        **_time_iterate(problem, options),
-        phases=len(superstep.plan.phases),
-        mappings=[p.describe_mapping() for p in superstep.plan.phases],
-        bytes=problem.compulsory_bytes(),
-        gathered_bytes=problem.gathered_bytes(),
-        checks=checks,
-        graph=named.describe(),
-    )
+    reset = problem.reset_dense
+    trials, fields = time_in_batches(superstep.run, repeat, BATCH_MS, reset=reset)
+    return trials, {
+        "work": "superstep", "options": options, **fields, "first_s": first_s,
+        **_time_iterate(problem, options), "phases": len(superstep.plan.phases),
+        "mappings": [p.describe_mapping() for p in superstep.plan.phases],
+        "bytes": problem.compulsory_bytes(),
+        "gathered_bytes": problem.gathered_bytes(), "checks": checks,
+    }  # fmt: skip
 
 
 def _time_iterate(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
@@ -136,23 +129,22 @@ def _time_iterate(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _time_peer(
-    problem: Problem, named: NamedGraph, contender: str, repeat: int, recorder: Recorder
-) -> None:
+    problem: Problem, contender: str, repeat: int
+) -> tuple[list[float], dict[str, Any]]:
     product = PEERS[contender](problem)
+    return time_product(problem, product, problem.check_aggregate, repeat, BATCH_MS)
+
+
+def time_product(
+    problem: Problem, product: Any, check: Callable[[Any], Any], repeat: int,
+    batch_ms: float,
+) -> tuple[list[float], dict[str, Any]]:  # fmt: skip
+    """Return device ms of a product, and the fields of its line."""
     product()
-    checks = problem.check_aggregate(product.result())
-    device_ms, host_ms, launches = time_batches(product, repeat, BATCH_MS, least=3)
-    recorder.add(
-        contender,
-        device_ms,
-        k=problem.k,
-        work="product alone",
-        launches=launches,
-        host_ms=round(statistics.median(host_ms), 5),
-        bytes=problem.compulsory_bytes(aggregate_only=True),
-        checks=checks,
-        graph=named.describe(),
-    )
+    fields = {"work": "product alone", "checks": check(product.result())}
+    fields["bytes"] = problem.compulsory_bytes(aggregate_only=True)
+    trials, more = time_in_batches(product, repeat, batch_ms)
+    return trials, fields | more
 
 
 def _copy(recorder: Recorder) -> None:

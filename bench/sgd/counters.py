@@ -55,10 +55,6 @@ def hold(locks, first, second):
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", type=float, help="s of ncu for a matrix")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Count all that can be of each schedule on each matrix."""
     from featgraph.device import queue_cuda

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -28,6 +27,7 @@ from bench.graphs import data_folder
 from bench.record import Recorder
 from bench.sgd.shapes import graph_of, ratings_of
 from bench.sgd.sweeps import options_of
+from bench.timing import time_both
 from featgraph.algorithms import sgd_factorization
 
 DEFAULTS = {
@@ -40,10 +40,6 @@ RATE, RIDGE = 0.01, 0.05
 FEW, MANY = 5, 25
 
 Sweeps = Callable[[int], Any]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", nargs="+", help="names of contenders")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -70,11 +66,8 @@ def _measure(
         sweeps = make(entries, k, threads)
         sweeps(1)
         for _ in range(repeat):
-            at = [np.array([time.perf_counter(), time.process_time()])]
-            for count in (FEW, MANY):
-                sweeps(count)
-                at.append(np.array([time.perf_counter(), time.process_time()]))
-            trials.append(1e3 * (at[2] - 2 * at[1] + at[0]) / (MANY - FEW))
+            few, many = (time_both(partial(sweeps, count)) for count in (FEW, MANY))
+            trials.append((many - few) / (MANY - FEW))
     finally:
         numba.set_num_threads(most)
     wall, cpu = np.array(trials).T.tolist()

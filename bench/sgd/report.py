@@ -17,8 +17,6 @@ from typing import Any
 
 from bench.report import lines_of, markdown_table
 
-__all__ = ["tables"]
-
 Line = dict[str, Any]
 Cells = dict[tuple[str, str], Line]
 BASE, RACY = "edge_locked", "racy"

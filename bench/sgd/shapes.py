@@ -21,8 +21,6 @@ from scipy import sparse
 import featgraph as fg
 from bench.graphs import RATINGS, make_graph, movielens
 
-__all__ = ["SHAPES", "Shape", "graph_of", "make_matrix", "ratings_of"]
-
 SEED = 20261128
 #: Factors that ratings are drawn from, and the deviation of the noise beside them.
 FACTORS, NOISE = 4, 0.5

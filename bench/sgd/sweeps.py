@@ -47,6 +47,7 @@ DEFAULTS = {
         "matching_nodes", "subgraph_matching", "diagonal", "block_diagonal",
     ],
 }  # fmt: skip
+CHOICES = {"schedules": ["serial", BY_HAND, *DEFAULTS["schedules"]]}
 
 
 @fg.edge(exclusive=True)
@@ -62,21 +63,15 @@ def learn(f, u, v, e, d):
 step = fg.foldmap(learn)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    names = ["serial", BY_HAND, *DEFAULTS["schedules"]]
-    parser.add_argument("--schedules", nargs="+", choices=names, metavar="NAME")
-
-
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each schedule on each shape."""
     recorder.use(arguments.target)
     budget = Budget(arguments.budget)
     measure = partial(_measure, arguments, lru_cache(1)(make_matrix))
-    for given in product(arguments.graph, arguments.k, arguments.schedules):
-        name, k, schedule = given
+    for name, k, schedule in product(arguments.graph, arguments.k, arguments.schedules):
         cell = {"cell": f"{name} | {schedule}", "k": k, "target": arguments.target}
         if budget.allows(cell["cell"]):
-            recorder.measure(schedule, measure, *given, **cell)
+            recorder.measure(schedule, measure, name, k, schedule, **cell)
 
 
 def options_of(cell: str) -> dict[str, Any]:
@@ -121,9 +116,7 @@ def _measure(
     call = partial(step, state, **options)
     first = fg.iterate(step, state, supersteps=1, **options).preparation
     call()  # a call of its own, which is compiled and bound by now
-    trials: list[float] = []
-    while len(trials) < arguments.repeat and sum(trials) < 1e3 * arguments.cell:
-        trials += time_calls(call, 1, target=target)
+    trials = time_calls(call, arguments.repeat, target=target, limit_s=arguments.cell)
     prepared = step.explain(state, **options).rpartition("prepared for kernel 0: ")[2]
     moved = shape["edges"] * (12 + 16 * k)
     return trials, {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
 import re
 import shlex
@@ -138,6 +140,21 @@ def test_the_index_lists_every_experiment() -> None:
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     listed = [name for row in rows for name in re.findall("`([a-z-]+)`", row)]
     assert sorted(listed) == sorted(run.BENCHES)
+
+
+@pytest.mark.parametrize("name", run.BENCHES)
+def test_options_are_the_entries_of_defaults(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(run.BENCHES[name])
+    found: list[argparse.Namespace] = []
+    monkeypatch.setattr(module, "run", lambda given, recorder: found.append(given))
+    assert run.main([name]) == 0
+    for option, value in module.DEFAULTS.items():
+        assert getattr(found[0], option) == value
+        if isinstance(value, float | str) and option != "target":
+            assert run.main([name, f"--{option.replace('_', '-')}", "7"]) == 0
+            assert getattr(found[-1], option) == type(value)("7")
 
 
 def test_failures_are_reported(capsys: pytest.CaptureFixture[str]) -> None:

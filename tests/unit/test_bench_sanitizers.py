@@ -177,10 +177,9 @@ def test_a_session(
     (package / "child.py").write_text(f"KERNELS = {kernels}\n{CHILD}")
     monkeypatch.setattr(session, "_PLACES", (str(tool),))
     monkeypatch.setattr(session, "gpu_name", lambda: "a GPU")
-    monkeypatch.setattr(
-        session, "child_environment", lambda: {"PYTHONPATH": str(tmp_path)}
-    )
-    monkeypatch.setattr(session, "make_cases", lambda only="": make_cases()[:3])
+    environment = {"PYTHONPATH": str(tmp_path)}
+    monkeypatch.setattr(session, "child_environment", lambda threads: environment)
+    monkeypatch.setattr(session, "make_cases", lambda: make_cases()[:3])
     monkeypatch.chdir(tmp_path)
     arguments = argparse.Namespace(
         **{**session.DEFAULTS, "tools": "memcheck", "processes": 2}
