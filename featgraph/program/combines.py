@@ -351,7 +351,7 @@ def as_combine(given: str | Combine, where: str) -> Combine:
             where=where,
             got=repr(given),
             expected=", ".join(RULES),
-            fix="or make one with fg.combine(function, identity=...)",
+            fix="name one of these, or make one: fg.combine(function, identity=...)",
         )
     return Combine(given)
 

@@ -145,7 +145,7 @@ def other_feature(f, u, v, e, d):
 REFUSED = {
     write_next: "an exclusive function writes in place",
     write_shared: "has one value for both directions",
-    write_elsewhere: "writes only at u and v",
+    write_elsewhere: "an edge function writes only at u and v",
     read_elsewhere: "written in place and read elsewhere",
     read_twin: "written in place and read elsewhere",
     read_late: "is read behind a write to it",
@@ -222,7 +222,7 @@ OPTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "too few": (mix, {"schedule": "blocks", "parts": 0}, "parts cannot be 0"),
     "a seed": (mix, {"shuffle": -1}, "shuffle cannot be -1"),
     "a record": (mix, {"record_order": "x"}, "an edge property of its own"),
-    "no such record": (mix, {"record_order": "none"}, "an edge property of its own"),
+    "no such record": (mix, {"record_order": "none"}, "the State does not have"),
     "without one": (is_even, {"schedule": "serial"}, "has no exclusive function"),
     "a seed without": (is_even, {"shuffle": 3}, "has no exclusive function"),
 }  # fmt: skip

@@ -330,15 +330,17 @@ def test_gathers(body: str, what: str, state: fg.State, tmp_path: Path) -> None:
     assert isinstance(error, fg.UserFunctionError)
     assert what in str(error)
     assert f"{tmp_path / 'snippet.py'}:" in str(error)
+    if what == "a gather is pure":
+        assert "in a vertex function" in (error.fix or "")
 
 
 def test_edge_functions(state: fg.State, tmp_path: Path) -> None:
     head = "@fg.edge\ndef probe(f, u, v, e, d):\n    "
     cases = {
         "d.w[e] = 1.0\n    return True  ": "both directions",
-        "d.y[v, f] = 1.0\n    return True": "cannot write d.y",
+        "d.y[v, f] = 1.0\n    return True": "an edge function cannot write d.y",
         "d.msg[e, f] = 1.0\n    return True": "'msg' is iterated",
-        "d.trips[fg.reverse(e)] = 1\n    return True": "writes only at e",
+        "d.trips[fg.reverse(e)] = 1\n    return True": "function writes only at e",
         "d.trips[e] = d.trips[fg.reverse(e)]\n    return True": "read elsewhere",
         "fg.atomic.add(d.w, e, 1.0)\n    return True": "both directions",
     }

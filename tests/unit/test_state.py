@@ -270,6 +270,12 @@ def test_dtypes_that_cannot_be_stored(
         fg.State(graph, p=declare(np.ones(4), dtype=getattr(values, "dtype", "O")))
 
 
+def test_an_unsigned_dtype_is_replaced_by_an_integer_one(graph: fg.Graph) -> None:
+    """float32 holds integers up to 2^24 only."""
+    with pytest.raises(fg.StateError, match=r"give dtype=np\.int64"):
+        fg.State(graph, p=fg.vertex_property(np.ones(4, np.uint64)))
+
+
 BAD_SHAPES = {
     "too short": (np.ones(3), "one entry per", "(3,)"),
     "too long": (np.ones((5, 2)), "one entry per", "(5, 2)"),

@@ -396,7 +396,7 @@ SECTIONS: dict[str, tuple[Callable[[], Figures], str]] = {
     "upward": (upward_imports, "imports point down FLOORS"),
     "thin": (thin_files, "fold a thin file into the only one that imports it"),
     "members": (large_classes, "a class in slices is one class: find the seam"),
-    "budgets": (budgets, "say in the commit why a room needs more"),
+    "budgets": (budgets, f"say in the commit why a room needs more: {COMMAND}"),
     "kind": (names_of("kind"), "let the object of the kind say it"),
     "schedule": (names_of("schedule"), "let the schedule say it"),
     "combine": (names_of("combine"), "let `Rules` say it"),

@@ -269,8 +269,13 @@ def check_accesses(
         _check_exclusive(source, body, accesses)
     if kind.intersects:
         _check_triangle(source, accesses, kinds)
-    if kind.combines and any(a.mode == "atomic" for a in accesses):
-        raise source.error(f"a {kind} is pure: it has no atomic operations")
+    updated = [a.name for a in accesses if a.mode == "atomic"]
+    if kind.combines and updated:
+        raise source.error(
+            f"a {kind} is pure: it has no atomic operations",
+            got=f"an atomic operation on d.{updated[0]}",
+            fix=_RETURN_IT,
+        )
     for record in accesses:
         if kind.reduces and kinds.get(record.name) == "into":
             raise source.error(
@@ -389,6 +394,14 @@ def _shared_text(name: str) -> str:
     )
 
 
+#: The way to write what edges contribute.
+_RETURN_IT = "return the contribution, and write the result in a vertex function"
+
+
+def _article(kind: object) -> str:
+    return "an" if str(kind)[0] in "aeiou" else "a"
+
+
 def _check_write(
     function: UserFunction,
     target: Access,
@@ -401,7 +414,13 @@ def _check_write(
     name = target.name
     shown = f"d.{name}{'_next' if target.version == 'next' else ''}"
     if kind.combines:
-        raise source.error(f"a {kind} is pure and writes nothing", target, got=shown)
+        raise source.error(
+            f"a {kind} is pure and writes nothing",
+            target,
+            got=f"a write to {shown}",
+            expected="no writes: its result is what it returns",
+            fix=_RETURN_IT,
+        )
     if kind.intersects:
         raise source.error(
             "a triangle function owns no entry: others write there, too",
@@ -424,7 +443,7 @@ def _check_write(
             )
     if stored not in ends:
         raise source.error(
-            f"a {kind} function cannot write {shown}",
+            f"{_article(kind)} {kind} function cannot write {shown}",
             target,
             got=f"a {kinds.get(name, 'builtin')} property",
             expected=f"a property of {', '.join(e for s in ends.values() for e in s)}",
@@ -433,7 +452,8 @@ def _check_write(
     first = target.indices[0]
     if not (isinstance(first, ast.Name) and first.id in ends[stored]):
         raise source.error(
-            f"a {kind} function writes only at {' and '.join(ends[stored])}",
+            f"{_article(kind)} {kind} function writes only at "
+            f"{' and '.join(ends[stored])}",
             target,
             got=f"{shown} elsewhere",
             fix="use fg.atomic",

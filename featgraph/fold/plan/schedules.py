@@ -468,7 +468,13 @@ def with_record(analysis: Analysis, options: Options) -> Analysis:
             "the order is recorded in an edge property of its own",
             where=_RECORD,
             got=f"{name!r}, "
-            + ("which a function uses" if used else type_.describe() if type_ else "?"),
+            + (
+                "which a function uses"
+                if used
+                else type_.describe()
+                if type_
+                else "which the State does not have"
+            ),
             expected="int32 of shape (2,), not iterated, and with per_direction=True "
             "on an undirected graph",
             fix=f"declare {name}=fg.edge_property(np.zeros((E, 2), np.int32))",

@@ -170,13 +170,14 @@ def storage_dtype(dtype: Any, where: str) -> np.dtype[Any] | None:
     return found
 
 
-def _not_stored(dtype: Any, where: str) -> StateError:
+def _not_stored(dtype: np.dtype[Any], where: str) -> StateError:
+    fits = "np.int64" if dtype.kind == "u" else "np.float32"
     return StateError(
         "this dtype cannot be stored",
         where=where,
         got=dtype,
         expected=", ".join(STORAGE_DTYPES),
-        fix="give dtype=np.float32, or convert the array",
+        fix=f"give dtype={fits}, or convert the array",
     )
 
 
