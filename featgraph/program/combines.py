@@ -32,6 +32,7 @@ __all__ = [
     "as_combine",
     "combine",
     "identity_value",
+    "require_integers",
 ]
 
 
@@ -219,8 +220,9 @@ RULES = {
     ),
 }
 
-#: Rules of a user's combine; as it may be a sum, it is computed in blocks.
-CUSTOM = Rules(in_blocks=True)
+#: Rules of a user's combine; as it may be a sum, it is computed in blocks, and integers
+#: in int64.
+CUSTOM = Rules(in_blocks=True, gives="int64")
 
 #: Names of combines whose result is one of the contributions.
 SELECTIVE = tuple(name for name, rules in RULES.items() if rules.selects)
@@ -296,6 +298,24 @@ class Combine:
             )
 
 
+def require_integers(combine: Combine, returned: str, source: FunctionSource) -> None:
+    """Raise UserFunctionError if a reduce of integers has a combine of reals.
+
+    `returned` is the type that the combine returns for integers.
+    """
+    identity = combine.identity
+    if isinstance(identity, float):
+        fits = identity.is_integer() and -(2.0**63) <= identity < 2.0**63
+        returned = returned if fits else "real"
+    if returned == "real":
+        raise source.error(
+            f"the combine {combine.name!r} makes real numbers of integers",
+            got=f"integers, with the identity {identity}",
+            expected="reals, in a reduce by this combine",
+            fix="return float(...), or combine with an integer identity and result",
+        )
+
+
 def combine(function: Callable[..., Any], *, identity: float) -> Combine:
     """Declare a combine for `fg.gather` and `fg.reduce`.
 
@@ -303,14 +323,16 @@ def combine(function: Callable[..., Any], *, identity: float) -> Combine:
     ----------
     function : callable
         ``(a, b) -> value``, associative and commutative; the order in which it is
-        applied is not defined.
+        applied is not defined. Integers and truth values are combined in int64.
     identity : float or int or bool
-        ``function(identity, x) == x`` for every x.
+        ``function(identity, x) == x`` for every x. With a float, which may be infinite
+        or NaN, the result of a gather is real.
 
     Raises
     ------
     UserFunctionError
-        If the source cannot be read or the function does not take two parameters.
+        If the source cannot be read, the function does not take two parameters, or the
+        identity is no number, or an integer that does not fit int64.
 
     Examples
     --------
@@ -333,6 +355,13 @@ def combine(function: Callable[..., Any], *, identity: float) -> Combine:
             "the identity of a combine is a number",
             got=repr(identity),
             expected="int, float or bool",
+        )
+    if isinstance(plain, int) and not -(2**63) <= plain < 2**63:
+        raise source.error(
+            "the identity of a combine does not fit int64",
+            got=plain,
+            expected="an integer of 64 bits, or a real number",
+            fix="give a float, such as -math.inf, or the least integer of int64",
         )
     return Combine(source.name, plain_function(function), plain, source)
 

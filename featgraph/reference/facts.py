@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any, TypeGuard
 
 from featgraph.base.dataclass import dataclass
+from featgraph.program.combines import Combine, require_integers
 from featgraph.program.functions import (
     EdgeFunction,
     GatherFunction,
@@ -341,9 +342,17 @@ class Facts:
             self.names[source] = PropertyType(kind, "int32", shape)
 
     def _result_dtype(self, function: GatherFunction | ReduceFunction) -> str:
-        gives = function.combine.rules.gives
+        combine = function.combine
+        gives = combine.rules.gives
         type_ = value_type(self.program, function, self.names)
-        function.combine.require_numbers(type_, function.source)
+        combine.require_numbers(type_, function.source)
+        if combine.is_custom and type_ != "real":
+            returned = self._combined(combine)
+            if function.kind.reduces:
+                require_integers(combine, returned, function.source)
+            if function.kind.gathers and isinstance(combine.identity, float):
+                returned = "real"
+            type_ = returned if returned == "real" else type_
         if gives == "bool":
             return gives
         if gives and type_ != "real":
@@ -351,6 +360,13 @@ class Facts:
         if type_ == "bool" and function.combine.is_arg:
             type_ = "int32"
         return storage_dtype(type_, self.real)
+
+    def _combined(self, combine: Combine) -> str:
+        """Return the type that a user's combine of integers returns."""
+        source: Any = combine.source
+        typing = _Typing(self.program, self.names, None)
+        types = dict.fromkeys(source.parameters, "int64")
+        return typing.returned(combine.pair, source, types)
 
     def _width(self, function: UserFunction, found: list[Access]) -> int | None:
         """Return K of the properties that are indexed with f or used as a whole.

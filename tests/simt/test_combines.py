@@ -13,6 +13,8 @@ from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
+from tests.reference import test_own_combines
+from tests.simt.gpu import Gpu
 from tests.simt.superstep import Superstep
 
 COUNT = 10
@@ -137,3 +139,11 @@ def test_truth_values_are_combined_as_they_are() -> None:
         reduced(combine)(state, target="cpu")
         assert state["all"].tolist() == [wanted]
         assert state["all"].dtype == (bool if combine in {"min", "max"} else np.int64)
+
+
+@pytest.mark.parametrize("direction", ["pull", "push"])
+@pytest.mark.parametrize("name", test_own_combines.CASES)
+def test_types_of_own_combines(name: str, direction: str, gpu: Gpu) -> None:
+    test_own_combines.test_gathers(name, direction, "cuda")
+    if test_own_combines.CASES[name][-1]:
+        test_own_combines.test_reduces(name, "cuda")

@@ -75,7 +75,7 @@ from featgraph.fold.tree.statements import (
     Scalar,
     Whole,
 )
-from featgraph.program.combines import Combine
+from featgraph.program.combines import Combine, require_integers
 from featgraph.program.functions import (
     FunctionKind,
     GatherFunction,
@@ -712,10 +712,10 @@ class _Analyser:
         type_ = analysed.returns
         combine = gather.combine
         gives = combine.rules.gives
-        if gives == "bool" or (gives and type_ != "real"):
-            type_ = gives
-        elif combine.is_custom and isinstance(combine.identity, float):
+        if combine.is_custom and isinstance(combine.identity, float):
             type_ = "real"
+        elif gives == "bool" or (gives and type_ != "real"):
+            type_ = gives
         elif type_ == "bool":
             type_ = "int32"  # a sum or product of booleans counts
         type_ = self._called_combine(analysed, type_)
@@ -733,7 +733,10 @@ class _Analyser:
         if operator.is_custom:
             self.program.helpers.setdefault(operator.function, operator.source)
         node = Helper(operator.pair, [])
-        if self._call_helper(node, [type_, type_]) == "real" and type_ != "real":
+        returned = self._call_helper(node, [type_, type_])
+        if analysed.kind.reduces and type_ != "real":
+            require_integers(operator, returned, analysed.declared.source)
+        if returned == "real" and type_ != "real":
             # Integers combine to a real number, which then is an operand itself.
             type_ = "real"
             self._call_helper(node, [type_, type_])

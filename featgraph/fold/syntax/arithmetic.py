@@ -121,7 +121,7 @@ def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> 
     Booleans are converted to 0 and 1, in `body`, unless the combine is a vote.
     """
     combine: Any = function.combine  # type: ignore[attr-defined]
-    if combine.is_custom or combine.rules.gives == "bool" or returned == "real":
+    if combine.rules.gives == "bool" or returned == "real":
         return returned
     if returned == "bool" and not combine.is_arg:
         for node in (each for statement in body for each in ast.walk(statement)):

@@ -306,8 +306,9 @@ def gather_identity(function: Analysed, analysis: Analysis) -> str:
 
 def _number(value: Any, type_: str, real: Real) -> str:
     """Return the text of a number in the type of its accumulator."""
-    if isinstance(value, float) and math.isinf(value):
-        return f"{real}({'-' if value < 0 else ''}math.inf)"
+    if isinstance(value, float) and not math.isfinite(value):
+        name = "nan" if math.isnan(value) else "inf"
+        return f"{real}({'-' if value < 0 else ''}math.{name})"
     if type_ == "real":
         return f"{real}({float(value)!r})"
     return repr(int(value)) if type_ != "int32" else f"int32({int(value)})"
