@@ -464,17 +464,11 @@ def with_record(analysis: Analysis, options: Options) -> Analysis:
     if type_ is None or not fits or (type_.kind, type_.dtype, type_.item_shape) != (
         of_edges, wanted.dtype, wanted.item_shape,
     ):  # fmt: skip
+        found = type_.describe() if type_ else "which the State does not have"
         raise PlanError(
             "the order is recorded in an edge property of its own",
             where=_RECORD,
-            got=f"{name!r}, "
-            + (
-                "which a function uses"
-                if used
-                else type_.describe()
-                if type_
-                else "which the State does not have"
-            ),
+            got=f"{name!r}, {'which a function uses' if used else found}",
             expected="int32 of shape (2,), not iterated, and with per_direction=True "
             "on an undirected graph",
             fix=f"declare {name}=fg.edge_property(np.zeros((E, 2), np.int32))",
