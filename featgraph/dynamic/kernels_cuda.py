@@ -253,11 +253,17 @@ def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _look_for_long(e, d):  # type: ignore[no-untyped-def]
-    """Note a row with more than `MOST_RANKED` entries at the last of these."""
-    row = d.work[KEYS, e]
-    if e >= MOST_RANKED and row < d.none and d.work[KEYS, e - MOST_RANKED] == row:
-        d.summary[IS_LONG] = 1
+def _place_entry(e, d):  # type: ignore[no-untyped-def]
+    """Store the place of an entry, and note a row of more than `MOST_RANKED` entries.
+
+    The entries of places, and such rows, are read only if outcomes depend on edges.
+    """
+    d.order[e] = d.work[PLACES, e]
+    if d.looks != 0:
+        d.work[ENTRY_OF, d.order[e]], row = e, d.work[KEYS, e]
+        if e >= MOST_RANKED and row < d.none and d.summary[IS_LONG] == 0:
+            if d.work[KEYS, e - MOST_RANKED] == row:
+                d.summary[IS_LONG] = 1
 
 
 @device_function
@@ -267,9 +273,7 @@ def _number_rows(d):  # type: ignore[no-untyped-def]
         row, j = d.work[KEYS, e], d.wide[SUMS, e + 1] - 1
         # Places without an entry are behind all rows.
         d.work[ROW_OF, e] = j if row < d.none else j + 1
-        d.order[e] = d.work[PLACES, e]
-        d.work[ENTRY_OF, d.order[e]] = e
-        _look_for_long(e, d)
+        _place_entry(e, d)
         if j >= d.wide[SUMS, e]:
             d.work[ROW, j], d.wide[FIRST_OF, j] = row, e
         if row < d.none and (e + 1 == d.most or d.work[KEYS, e + 1] == d.none):
@@ -289,9 +293,7 @@ def _list_all_rows(d):  # type: ignore[no-untyped-def]
             d.summary[ENTRIES], d.summary[COUNT] = first, row
     for e in range(cuda.grid(1), d.most, threads(d)):
         d.work[ROW_OF, e] = d.work[KEYS, e]
-        d.order[e] = d.work[PLACES, e]
-        d.work[ENTRY_OF, d.order[e]] = e
-        _look_for_long(e, d)
+        _place_entry(e, d)
 
 
 @device_function
@@ -558,8 +560,12 @@ def _count_appends(d, parts):  # type: ignore[no-untyped-def]
     """Store in `APPENDED` prefix sums of the entries that append an edge."""
     entries = d.summary[ENTRIES]
     for e in range(cuda.grid(1), entries + 1, threads(d)):
-        d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == codes.APPENDS else 0
-    spread(d.wide[APPENDED], entries + 1, d, parts)
+        is_one = e < entries and d.looks != 0 and d.fates[e] == codes.APPENDS
+        d.wide[APPENDED, e] = int64(is_one) if d.looks != 0 else e
+    if d.looks != 0:
+        spread(d.wide[APPENDED], entries + 1, d, parts)
+    else:  # all entries append
+        meet(d)
 
 
 @device_function
