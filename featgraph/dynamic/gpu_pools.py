@@ -27,14 +27,14 @@ from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.batches import Batch, on_host, require_choice
 from featgraph.dynamic.inputs import ids_of
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
-from featgraph.dynamic.kernels_cuda import FEW, Passes
+from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
 from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
 from featgraph.graph.building.gpu_edges import (
-    checked_ends,
     checked_values,
     copied_ends,
     marked,
+    surveyed,
     taken,
 )
 
@@ -48,9 +48,9 @@ _MOST_BLOCKS = 1056
 _MOST_KEPT = 1 << 18
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
-#: Indices in the summary of a plan: entries that are inserted and deleted, and all.
-_SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
 _MISSING = ("ignore", "error")
+#: The result of `GpuRowPool.list_left` where no edge leaves.
+_NONE_LEFT = np.empty((3, 0), np.uint32)
 
 
 def uploaded(array: Any) -> Any:
@@ -122,10 +122,10 @@ def gpu_batch(
     sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
     vertex_count: int, loops: str, **options: Any,
 ) -> Batch | None:  # fmt: skip
-    """Check updates that are in memory of the GPU, and copy them on it.
+    """Check updates that are in memory of the GPU.
 
     Return None if they are not, or if the host has to check them; `checked_batch` has
-    the parameters. Ids are checked when the batch is planned. Unless `loops` is "keep",
+    the parameters. Ids are checked, and ends copied, when the batch is planned. Unless `loops` is "keep",
     self-loops are counted here, and a batch that has some is downloaded.
     """
     if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
@@ -133,10 +133,10 @@ def gpu_batch(
     for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
         if name in options:
             require_choice(options[name], choices, name)
-    ends, loop_count = copied_ends(sources, targets), 0
+    ends, loop_count = copied_ends(sources, targets, is_shared=True), 0
     if ends is not None and loops != "keep" and kinds:
-        known = checked_ends(*ends, vertex_count, True)
-        ends, loop_count = (None, 0) if known is None else (ends, known.loop_count)
+        least, most, loop_count = surveyed(*ends)
+        ends = ends if 0 <= least and most < vertex_count else None
     if ends is None:
         return None
     count, made = ends[0].size, {}
@@ -160,8 +160,8 @@ class GpuPlan(Plan):
         Whether one block lists the updates and finds runs.
     count : int
         The number of entries.
-    summary : ndarray of int64
-        Counts read by the host.
+    summary, sums : ndarray of int64, list of int
+        Counts read by the host, and the first of them.
     hub_lengths : int64
         Those of `hubs`.
     writes : for each array, its bits now, the width of a row, and where they will be
@@ -175,6 +175,7 @@ class GpuPlan(Plan):
     entries: Any = ()
     hub_lengths: Any = None
     summary: Any = None
+    sums: Any = ()
     gone: Any = None
 
     def __init__(self, updates: Updates, d: Passes, is_few: bool, *sizes: int) -> None:
@@ -185,7 +186,9 @@ class GpuPlan(Plan):
     def read(self, summary: Array, *entries: Any) -> None:
         """Store the counts that the host has read."""
         self.summary, self.tally = summary, summary[: passes.BORN + 1]
-        self.came, self.left, self.count = map(int, summary[_SIZES])
+        self.sums = sums = summary[: passes.HUB_LIST].tolist()
+        self.came, self.left = sums[passes.CAME], sums[passes.GONE]
+        self.count = sums[passes.ENTRIES]
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
         self.entries = tuple(part_of(a, 0, self.count) for a in entries)
 
@@ -202,11 +205,32 @@ class GpuPlan(Plan):
         return part_of(self.d.work, number * self.d.work.shape[1], count)
 
 
-#: Arrays of a small batch that the host reads in one copy: name, size and type.
-_BLOCK: tuple[tuple[str, int, Any], ...] = (
-    ("summary", passes.SUMMARY, np.int64), ("order", FEW, np.int32),
-    ("fates", FEW, np.uint8), ("outcomes", FEW, np.uint8),
+#: Arrays of a small batch, in one piece of memory: name, shape and type. The host
+#: writes the first four, or the table alone, and reads those from "at" on, each in one
+#: copy.
+_BLOCK: tuple[tuple[str, tuple[int, ...], Any], ...] = (
+    ("table", (5, CLASS_COUNT), np.int64), ("kinds", (FEW,), np.uint8),
+    ("at", (FEW,), np.int32), ("other", (FEW,), np.int32),
+    ("summary", (passes.SUMMARY,), np.int64), ("order", (FEW,), np.int32),
+    ("fates", (FEW,), np.uint8), ("outcomes", (FEW,), np.uint8),
 )  # fmt: skip
+_WRITTEN, _READ = slice(4), slice(2, None)
+
+
+def _size_of(names: slice) -> int:
+    """Return the bytes of some arrays of `_BLOCK`."""
+    return sum(math.prod(s) * np.dtype(t).itemsize for _, s, t in _BLOCK[names])
+
+
+def _cut(found: Array, names: slice) -> list[Array]:
+    """Return some arrays of `_BLOCK` that bytes on the host consist of."""
+    arrays, begin = [], 0
+    for _, shape, dtype in _BLOCK[names]:
+        end = begin + math.prod(shape) * dtype().itemsize
+        piece = found[begin:end].view(dtype)
+        arrays.append(piece.reshape(shape) if len(shape) > 1 else piece)
+        begin = end
+    return arrays
 
 
 class GpuRowPool(RowPool):
@@ -224,6 +248,8 @@ class GpuRowPool(RowPool):
         super().__init__(along, is_twice, slots, vertex_capacity, spec)
         #: Arrays of the passes of small batches, which stay.
         self._kept: dict[str, Any] = {}
+        #: The most blocks that can wait for each other.
+        self.most_blocks = memory.multiprocessors()
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
         self.degrees: Any = None
         self.out_degrees: Any = None
@@ -330,27 +356,32 @@ class GpuRowPool(RowPool):
         """Plan the changes of a batch to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        d, looks = plan.d, updates.looks
-        plan.run(passes.list_batch, d.blocks)
-        if looks:
-            most = _blocks() if plan.is_few else _MOST_BLOCKS
-            blocks = min(self.slots // 2048 + 1, most)
-            is_some = updates.policy == KEEP and updates.copies != kernels.ALL
-            for marks_copies in (False, True)[: 1 + bool(updates.deletes and is_some)]:
-                memory.launch(passes.match, blocks, d, marks_copies)
-        plan.run(passes.find_runs, d.blocks)
-        parts, begin = [], 0
-        if not plan.is_few:
-            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
-        else:
-            found = memory.read(self._kept["block"])
-            for _, size, dtype in _BLOCK:
-                parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
-                begin += size * dtype().itemsize
+        d, is_some = plan.d, updates.policy == KEEP and updates.copies != kernels.ALL
+        is_some = is_some and updates.deletes
+        if plan.is_few:
+            meet = updates.looks and self.slots > FEW
+            plan.run(
+                passes.plan_batch, self.most_blocks if meet else 1, is_some,
+                threads=min(THREADS, FEW_THREADS),
+            )  # fmt: skip
+            found = memory.read(self._kept["read"])
+            at, other, *parts = _cut(found, _READ)
             parts[3] = parts[3][: updates.sources.size].copy()
+            if not updates.is_checked:
+                ends = other, at
+                updates.kept = tuple(e[: parts[3].size].copy() for e in ends)
+                updates.kept = updates.kept[:: -1 if self.along == "out" else 1]
+        else:
+            plan.run(passes.list_batch, d.blocks)
+            if updates.looks:
+                blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
+                for marks_copies in (False, True)[: 1 + is_some]:
+                    memory.launch(passes.match, blocks, d, marks_copies)
+            plan.run(passes.find_runs, d.blocks)
+            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
         updates.outcomes = parts.pop()
         plan.read(*parts)
-        if plan.summary[passes.BAD]:  # raises
+        if plan.sums[passes.BAD]:  # raises
             ids_of(on_host(updates.sources), on_host(updates.targets), room[0])
         return plan
 
@@ -383,36 +414,36 @@ class GpuRowPool(RowPool):
         given = updates.targets, updates.sources
         if self.along == "out":
             given = given[::-1]
-        table = _table_of(self, (self.region, (self.top, self.slots)))
-        if is_few and isinstance(given[0], np.ndarray):  # one copy of all
-            staged, begin = self._kept["staged"], table.size * 2
-            staged[:begin] = table.reshape(-1).view(np.int32)
-            for k, array in enumerate(given):
-                staged[begin + k * FEW :][: array.size] = array
-            memory.write(self._kept["given"], staged)
-            memory.write(arrays["kinds"], updates.kinds)
+        regions = self.region, (self.top, self.slots)
+        if updates.is_checked:
+            kinds = updates.kinds
         else:
-            at, other = map(uploaded, given)
-            if updates.is_checked:
-                kinds = uploaded(updates.kinds)
-            else:
-                kinds = _same_kinds(self._kept, at.size, int(not updates.deletes))
-            arrays |= {"at": at, "other": other, "kinds": kinds}
-            ends = (at, other) if self.along == "out" else (other, at)
-            (updates.sources, updates.targets), updates.kinds = ends, kinds
-            memory.write(arrays["table"], table)
-        if not is_few:
+            kinds = _same_kinds(self._kept, given[0].size, int(not updates.deletes))
+        if is_few:
+            self._put(regions, kinds, given)
+        else:
             arrays["order"] = memory.empty((most,), np.int32)
             arrays["fates"] = memory.empty((most,), np.uint8)
             arrays["outcomes"] = memory.empty((given[0].size,), np.uint8)
-        has_runs = int(self.queues.counts.any())
+            memory.write(arrays["table"], _table_of(self, regions))
+            if not updates.is_checked and updates.kept is None:
+                given = updates.kept = copied_ends(*given)
+            at, other = map(uploaded, given)
+            kinds = uploaded(kinds)
+            arrays |= {"at": at, "other": other}
+            ends = (at, other) if self.along == "out" else (other, at)
+            (updates.sources, updates.targets), updates.kinds = ends, kinds
+        if not isinstance(kinds, np.ndarray):
+            arrays["kinds"] = kinds
+        begins, stops = self.queues.table[:2]
+        has_runs = int(begins.tobytes() != stops.tobytes())
         return GpuPlan(
             updates,
             Passes(
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
                 int(updates.deletes), has_runs, int(not updates.is_checked),
-                1 if is_few else _blocks(),
+                1 if is_few else self.most_blocks,
                 starts=grown(self.starts, room[1], GpuMemory),
                 stops=grown(self.stops, room[1], GpuMemory),
                 classes=grown(self.classes, room[1], GpuMemory), ends=self.ends,
@@ -420,6 +451,19 @@ class GpuRowPool(RowPool):
             ),
             is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
+
+    def _put(self, regions: Any, kinds: Any, given: tuple[Any, Any]) -> None:
+        """Write the table, and updates of the host; copy ends that are on the GPU."""
+        few, (table, *own) = self._kept["few"], self._kept["staged"]
+        _table_of(self, regions, table)
+        if isinstance(kinds, np.ndarray):
+            for to, array in zip(own, (kinds, *given), strict=True):
+                to[: array.size] = array
+            table = table.base
+        else:
+            for name, array in zip(("at", "other"), given, strict=True):
+                memory.copy(few[name], array)
+        memory.write(few["table"], table)
 
     # -- scan
 
@@ -432,14 +476,14 @@ class GpuRowPool(RowPool):
         return has_room
 
     def _moves(self, plan: GpuPlan) -> bool:
-        return bool(plan.summary[[passes.COMING, passes.LEAVING]].any())
+        return plan.sums[passes.COMING] + plan.sums[passes.LEAVING] > 0
 
     def _lay(
         self, plan: GpuPlan, counts: Array, regions: Array, short: int
     ) -> int | None:
         """Lay rows into free regions, which kernels have done where there are two."""
         del counts
-        cuts = [int(plan.summary[passes.CUT]), short]
+        cuts = [plan.sums[passes.CUT], short]
         if len(regions) > 2:  # kernels take the first and the last alone
             table = memory.upload(_table_of(self, regions))
             plan.d = plan.d._replace(table=table, regions=len(regions))
@@ -451,7 +495,7 @@ class GpuRowPool(RowPool):
         return bisect_left(cuts, short)
 
     def _find_hubs(self, plan: Any) -> None:
-        count = int(plan.summary[passes.HUBS])
+        count = plan.sums[passes.HUBS]
         if count == 0 and not plan.is_dense:
             plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths
             return
@@ -476,7 +520,7 @@ class GpuRowPool(RowPool):
         plan.hubs, plan.hub_lengths = hubs[order], lengths[order]
 
     def _lay_out(self, plan: GpuPlan, fresh: RowPool, needed: int) -> None:
-        del fresh
+        fresh._kept = self._kept  # type: ignore[attr-defined]
         plan.d = plan.d._replace(
             table=memory.upload(_table_of(self, [(0, needed)])), regions=1
         )
@@ -484,16 +528,15 @@ class GpuRowPool(RowPool):
 
     # -- apply
 
-    def list_left(self, plan: GpuPlan, is_logged: bool) -> tuple[Any, ...]:
+    def list_left(self, plan: GpuPlan, is_logged: bool) -> tuple[Any, Any]:
         """Return where `apply` lists the edges that leave: see `RowPool.list_left`."""
         rows = 3 + (self.ids is not None)
         count = plan.left if is_logged or self.ids is not None else 0
         if not count:
-            return (np.empty(0, np.int32),) * 2 + (np.empty(0, np.uint32),) * 2
+            return _NONE_LEFT, _NONE_LEFT[0]
         plan.gone = memory.empty((rows, count), np.uint32)
-        left = [part_of(plan.gone, k * count, count) for k in range(rows)]
-        left.append(np.empty(0, np.uint32))
-        return left[0].view(np.int32), left[1].view(np.int32), *left[2:4]
+        ids = part_of(plan.gone, 3 * count, count) if rows > 3 else _NONE_LEFT[0]
+        return plan.gone, ids
 
     def ids_for(self, plan: GpuPlan, free: Any, next_id: int, room: int) -> Any:
         """Return ids for edges that come, by entry: see `RowPool.ids_for`."""
@@ -532,14 +575,14 @@ class GpuRowPool(RowPool):
         for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
             kept = to
             if plan.fresh is None and plan.left:
-                size = int(plan.summary[passes.COPIED]) * width
+                size = plan.sums[passes.COPIED] * width
                 kept = _spare(self._kept, len(plan.writes), size, old.dtype)
             plan.writes.append((old, width, to, kept))
-        source = plan.row(passes.SOURCE, plan.count)
         for name, column in new.columns.items():
-            values, sources = updates.columns.get(name), source
+            values = updates.columns.get(name)
             if values is None or not plan.count:
                 continue
+            sources = plan.row(passes.SOURCE, plan.count)
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = _combine(plan, self.columns[name], values)
             given = bits_of(values), width_of(values), sources
@@ -568,10 +611,10 @@ class GpuRowPool(RowPool):
         (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
         turns = 1 + (new is self and plan.left > 0)
         launches = [(turn, turn + 1) for turn in range(turns)]
-        work = max(int(plan.summary[passes.COPIED]) // passes.STEPS, d.most, 1)
+        work = max(plan.sums[passes.COPIED] // passes.STEPS, d.most, 1)
         blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
-            launches, blocks = [(0, turns)], _blocks()
+            launches, blocks = [(0, turns)], self.most_blocks
         spare, to = d.order, d if new is self else new
         given = (
             new is not self, ends, kept, numbers, more_kept,
@@ -583,7 +626,7 @@ class GpuRowPool(RowPool):
             numbers if updates.numbers is None else updates.numbers,
             updates.numbers is not None, updates.number, to.starts, to.stops,
             to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
-            plan.degrees[0] is not None, new is self and bool(plan.freed.any()),
+            plan.degrees[0] is not None, new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
         for first, last in launches:
             is_last = last == turns
@@ -636,7 +679,8 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
     found = kept.get("few" if is_few else "many")
     if found is None or found["wide"].shape[1] < size + 2:
         stays = size <= _MOST_KEPT
-        found = _new_arrays(kept, _power_of_two(size) if stays else size, is_few)
+        blocks, size = pool.most_blocks, _power_of_two(size) if stays else size
+        found = _new_arrays(kept, size, blocks, is_few)
         if stays:
             kept["few" if is_few else "many"] = found
     marks = {"before": found["totals"], "marks": pool.numbers}  # not written
@@ -655,24 +699,25 @@ def _same_kinds(kept: dict[str, Any], count: int, kind: int) -> Any:
     return kept[name]
 
 
-def _new_arrays(kept: dict[str, Any], size: int, is_few: bool) -> dict[str, Any]:
+def _new_arrays(
+    kept: dict[str, Any], size: int, blocks: int, is_few: bool
+) -> dict[str, Any]:
     """Return arrays for up to `size` entries and touched rows, by name."""
     shapes: dict[str, tuple[tuple[int, ...], Any]] = {
         "work": ((passes.WORK, size + 1), np.int32),
         "wide": ((passes.WIDE, size + 2), np.int64),
-        "totals": ((_blocks(),), np.int64),
-        "digits": ((_blocks(), sorts_cuda.DIGITS), np.int64),
+        "totals": ((blocks,), np.int64),
+        "digits": ((blocks, sorts_cuda.DIGITS), np.int64),
     }
-    table = (5, CLASS_COUNT), np.int64
     if not is_few:
-        return _pieces(
-            shapes | {"summary": ((passes.SUMMARY,), np.int64), "table": table}
-        )[1]
-    kept["block"], block = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
-    ends = (size,), np.int32
-    kept["given"], given = _pieces({"table": table, "at": ends, "other": ends})
-    kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
-    return block | given | _pieces(shapes | {"kinds": ((size,), np.uint8)})[1]
+        table = (5, CLASS_COUNT), np.int64
+        summary = (passes.SUMMARY,), np.int64
+        return _pieces(shapes | {"summary": summary, "table": table})[1]
+    block, made = _pieces({name: (shape, t) for name, shape, t in _BLOCK})
+    begin, count = _size_of(slice(_READ.start)), _size_of(_READ)
+    kept["read"] = memory.piece_of(block, begin, count, 1)
+    kept["staged"] = _cut(np.zeros(_size_of(_WRITTEN), np.uint8), _WRITTEN)
+    return made | _pieces(shapes)[1]
 
 
 def _power_of_two(size: int) -> int:
@@ -727,14 +772,11 @@ def _pieces(
     return block, made
 
 
-def _blocks() -> int:
-    """Return the most blocks that can wait for each other."""
-    return int(memory.multiprocessors())
-
-
-def _table_of(pool: GpuRowPool, regions: Any) -> Array:
-    """Return the queues and free regions as kernels read them."""
-    table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
+def _table_of(pool: GpuRowPool, regions: Any, table: Any = None) -> Array:
+    """Return the queues and free regions as kernels read them; write them to `table`."""
+    if table is None:
+        table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
     table[:2, :CLASS_COUNT] = pool.queues.table[:2]
-    table[2:4, : len(regions)] = np.transpose(regions)
-    return table
+    for number, region in enumerate(regions):
+        table[2:4, number] = region
+    return table  # type: ignore[no-any-return]

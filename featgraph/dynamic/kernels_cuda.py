@@ -1,7 +1,8 @@
 """Kernels that plan a batch of updates on the GPU.
 
-A batch passes through three kernels of this module, and `rows_cuda.apply_batch` then
-writes the rows. Plans have the bits of `kernels_cpu`, which has the same steps:
+A batch passes through three kernels of this module, which are one for a small batch
+(`plan_batch`), and `rows_cuda.apply_batch` then writes the rows. Plans have the bits of
+`kernels_cpu`, which has the same steps:
 
 ``list_batch``  sorts the updates by row, and within a row by other end
 ``match``       looks for the pair of each edge of the touched rows among the updates
@@ -39,6 +40,7 @@ from featgraph.dynamic.sorts_cuda import (
     bits_of,
     digits_of,
     meet,
+    meet_grid,
     sort,
     spread,
     threads,
@@ -51,6 +53,8 @@ SHARE = 32 * STEPS
 EVERY = 2**31 - 1
 #: A batch with at most this many entries is planned by one block.
 FEW = 4096
+#: Threads of a block of `plan_batch`, with up to 168 registers.
+FEW_THREADS = 384
 #: Bits of a size class of runs (`kernels_cpu.CLASS_COUNT` and below).
 CLASS_BITS = 7
 #: Rows with at most this many entries are ordered by other end without a sort: each
@@ -766,6 +770,24 @@ def find_runs(d):  # type: ignore[no-untyped-def]
     """Run the passes behind `match`: find fates, new lengths of rows, and runs."""
     counts = cuda.shared.array(COUNTS, int32)
     _find_runs(d, counts, cuda.shared.array(WARPS, int64))
+
+
+@kernel(cache=True, launch_bounds=(FEW_THREADS, 1))
+def plan_batch(d, marks_copies):  # type: ignore[no-untyped-def]
+    """Run all passes of a small batch: the first block sorts, all look for pairs."""
+    counts = cuda.shared.array(COUNTS, int32)
+    parts = cuda.shared.array(WARPS, int64)
+    if cuda.blockIdx.x == 0:
+        _list_batch(d, counts, parts)
+    if d.looks != 0:
+        meet_grid(d)
+        _match(d)
+        if marks_copies:
+            meet_grid(d)
+            _mark_copies(d)
+        meet_grid(d)
+    if cuda.blockIdx.x == 0:
+        _find_runs(d, counts, parts)
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))

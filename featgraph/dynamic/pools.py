@@ -442,24 +442,27 @@ class RowPool:
             ]
         return self._flat
 
-    def list_left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
+    def list_left(self, plan: Any, is_logged: bool) -> tuple[Any, Any]:
         """Return the edges that the batch deletes, for the log and the queue of ids.
 
         Returns
         -------
-        rows, ends, numbers, ids : arrays, (plan.left,)
-            In the order of rows. May be empty unless `is_logged`, or edges have ids.
+        left : uint32, (3 or 4, plan.left)
+            Rows, ends and numbers, in the order of rows. May be empty unless
+            `is_logged`, or edges have ids.
+        ids : uint32, (plan.left,); empty unless edges have ids
         """
         ids = np.empty(0, np.uint32) if self.ids is None else self.ids
-        left = *np.empty((2, plan.left), np.int32), *np.empty((2, plan.left), np.uint32)
+        left = np.empty((3, plan.left), np.uint32)
+        own = np.empty(plan.left if ids.size else 0, np.uint32)
+        rows, plan.left_ends = left[0].view(np.int32), left[1].view(np.int32)
         if plan.left:
             plan.share(
                 numba_kernels().list_gone, plan.rows, plan.starts, plan.gone,
                 plan.gone_at, plan.gone_places, np.cumsum(plan.gone) - plan.gone,
-                self.ends, self.numbers, ids, *left,
+                self.ends, self.numbers, ids, rows, plan.left_ends, left[2], own,
             )  # fmt: skip
-        plan.left_ends = left[1]
-        return left
+        return left, own
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
         """Return ids of inserted edges, by number of entry.

@@ -281,6 +281,8 @@ class Updates:
         Ids of inserted edges by number of entry; set before `RowPool.prepare`.
     is_checked : bool
         Whether ids are known to be those of vertices. If not, a plan refuses others.
+    kept : pair of arrays, optional
+        Copies of sources and targets for the log, if callers may overwrite those.
     outcomes : uint8, (M,)
         The outcome of each update, as a code; set by `RowPool.plan`.
     """
@@ -299,6 +301,7 @@ class Updates:
     numbers: Array | None = None
     ids: Array | None = None
     is_checked: bool = True
+    kept: Any = None
     outcomes: Any = None
 
 

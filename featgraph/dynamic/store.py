@@ -46,6 +46,7 @@ from featgraph.dynamic.batches import (
 from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
+    NONE,
     Array,
     Queues,
     Spec,
@@ -338,7 +339,7 @@ class EdgeStore:
     def next_vertices(self, count: int) -> Array:
         """Return the ids that the next inserted vertices get: free ones, then V on."""
         if not count:
-            return np.empty(0, np.int32)
+            return NONE
         freed = self.free_vertices.next(count)
         more = np.arange(count - freed.size, dtype=np.int32) + self.vertex_count
         return np.concatenate([freed, more.astype(np.int32)])
@@ -610,7 +611,7 @@ class _Step:
         given = counts[self.kernels.INSERTED] - counts[self.kernels.EDGES]
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + births <= room
-        left, taken = pool.list_left(plan, is_logged), came
+        (left, left_ids), taken = pool.list_left(plan, is_logged), came
         next_id, capacity = store.next_id, store.id_capacity
         if free_ids is not None:
             free, size = free_ids.next(came), 2 * updates.sources.size
@@ -644,7 +645,7 @@ class _Step:
                 store.lives += 1
             if free_ids is not None:
                 free_ids.drop(taken)
-                free_ids.put(left[3])
+                free_ids.put(left_ids)
             if plan.is_dense and not store.by_id:
                 store.free_ids, next_id = None, 0
                 for own in store.pools.values():
@@ -659,7 +660,7 @@ class _Step:
                 store.version = version
                 store._log.add(record, room)
 
-    def _record(self, plan: Any, left: tuple[Array, ...]) -> Record:
+    def _record(self, plan: Any, left: Any) -> Record:
         """Return the record of the batch; `left` is that of `RowPool.list_left`."""
         store, batch, updates, counts = (
             self.store, self.batch, self.updates, self.counts
@@ -673,8 +674,9 @@ class _Step:
         size = born + gone + changed + batch.births + batch.deaths.size
         return Record(
             store.next_number, self.vertices, batch.deaths,
-            (updates.sources, updates.targets), updates.has_twins, plan.entries,
-            plan.shift, left[:3], other, size,
+            updates.kept or (updates.sources, updates.targets), updates.has_twins,
+            plan.entries,
+            plan.shift, left, other, size,
         )  # fmt: skip
 
     def _living(self) -> tuple[Array | None, Array | None]:

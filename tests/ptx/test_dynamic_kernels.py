@@ -43,6 +43,7 @@ SIGNATURES = [
     (passes.list_batch, (D,)),
     (passes.find_runs, (D,)),
     (passes.match, (D, YES)),
+    (passes.plan_batch, (D, YES)),
     (passes.lay_rows, (D, YES)),
     (reads.copy_rows, (D, N, N, YES, U32, N, U32, U32)),
     (
