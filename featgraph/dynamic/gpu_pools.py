@@ -125,8 +125,9 @@ def gpu_batch(
     """Check updates that are in memory of the GPU.
 
     Return None if they are not, or if the host has to check them; `checked_batch` has
-    the parameters. Ids are checked, and ends copied, when the batch is planned. Unless `loops` is "keep",
-    self-loops are counted here, and a batch that has some is downloaded.
+    the parameters. Ids are checked, and ends copied, when the batch is planned. Unless
+    `loops` is "keep", self-loops are counted here, and a batch that has some is
+    downloaded.
     """
     if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
         return None
@@ -136,7 +137,7 @@ def gpu_batch(
     ends, loop_count = copied_ends(sources, targets, is_shared=True), 0
     if ends is not None and loops != "keep" and kinds:
         least, most, loop_count = surveyed(*ends)
-        ends = ends if 0 <= least and most < vertex_count else None
+        ends = ends if least >= 0 and most < vertex_count else None
     if ends is None:
         return None
     count, made = ends[0].size, {}
@@ -156,8 +157,8 @@ class GpuPlan(Plan):
     ----------
     d : Passes
         The arguments of the kernels.
-    is_few : bool
-        Whether one block lists the updates and finds runs.
+    is_few, is_idle : bool
+        Whether one block lists the updates and finds runs; whether there are none.
     count : int
         The number of entries.
     summary, sums : ndarray of int64, list of int
@@ -182,6 +183,7 @@ class GpuPlan(Plan):
         super().__init__(sizes[0], sizes[1], bool(d.is_dense))
         self.updates, self.d, self.is_few = updates, d, is_few
         self.shift, self.starts = 1 - d.sides, d.starts
+        self.is_idle = d.most == 0 and not self.is_dense
 
     def read(self, summary: Array, *entries: Any) -> None:
         """Store the counts that the host has read."""
@@ -312,24 +314,29 @@ class GpuRowPool(RowPool):
         ids = None if self.ids is None else taken(self.ids, slots)
         return taken(self.ends, slots), taken(self.numbers, slots), columns, ids
 
-    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
-        """Return other ends and rows of edges whose other ends are in a set."""
-        rows = (
-            self.starts,
-            self.stops,
-            self.ends,
-            memory.upload(is_in_set * np.uint8(1)),
-        )
-        count, room = 1 << 12, 0
+    def edges_with(
+        self, dead: Array, out: RowPool | None, vertex_count: int
+    ) -> tuple[Any, Any]:
+        """Return the ends of all edges of some vertices: see `RowPool.edges_with`."""
+        rows, is_in_set = memory.upload(dead), memory.filled((1,), 0, np.uint8)
+        passes_over = [(self, rows.size, False, 0)]
+        if out is not None:
+            passes_over.append((out, rows.size, False, 1))
+        elif not self.is_twice:
+            is_in_set = memory.filled((vertex_count,), 0, np.uint8)
+            memory.launch_over(reads.mark_rows, rows.size, rows, is_in_set)
+            passes_over.append((self, vertex_count, True, 0))
+        count, room = FEW + 4 * rows.size * self.top // vertex_count, 0
         while count > room:
             found, room = memory.filled((1,), 0, np.int64), count
-            listed = memory.empty((room,), np.int64)
-            memory.launch_over(
-                reads.list_from, 32 * vertex_count, vertex_count, *rows, found, listed
-            )
+            listed = memory.empty((2, room), np.int32)
+            for pool, size, *how in passes_over:
+                memory.launch_over(
+                    reads.list_edges, 32 * size, size, rows, *how, is_in_set,
+                    pool.starts, pool.stops, pool.ends, found, listed,
+                )  # fmt: skip
             count = int(memory.read(found)[0])
-        edges = np.sort(on_host(part_of(listed, 0, count)))
-        return edges & 0xFFFFFFFF, edges >> 32
+        return part_of(listed, 0, count), part_of(listed, room, count)
 
     def on_host(self) -> Any:
         """Return a copy of the pool on the host, made once a version."""
@@ -358,7 +365,10 @@ class GpuRowPool(RowPool):
         plan = self._begun(updates, *room, dense=dense)
         d, is_some = plan.d, updates.policy == KEEP and updates.copies != kernels.ALL
         is_some = is_some and updates.deletes
-        if plan.is_few:
+        if plan.is_idle:
+            none = np.empty(0, np.uint8)
+            parts = [np.zeros(passes.SUMMARY, np.int64), none, none, none]
+        elif plan.is_few:
             meet = updates.looks and self.slots > FEW
             plan.run(
                 passes.plan_batch, self.most_blocks if meet else 1, is_some,
@@ -419,9 +429,9 @@ class GpuRowPool(RowPool):
             kinds = updates.kinds
         else:
             kinds = _same_kinds(self._kept, given[0].size, int(not updates.deletes))
-        if is_few:
+        if is_few and most:
             self._put(regions, kinds, given)
-        else:
+        elif not is_few:
             arrays["order"] = memory.empty((most,), np.int32)
             arrays["fates"] = memory.empty((most,), np.uint8)
             arrays["outcomes"] = memory.empty((given[0].size,), np.uint8)
@@ -610,7 +620,7 @@ class GpuRowPool(RowPool):
         d, updates, ids = plan.d, plan.updates, plan.updates.ids
         (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
         turns = 1 + (new is self and plan.left > 0)
-        launches = [(turn, turn + 1) for turn in range(turns)]
+        launches = [] if plan.is_idle else [(turn, turn + 1) for turn in range(turns)]
         work = max(plan.sums[passes.COPIED] // passes.STEPS, d.most, 1)
         blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
@@ -773,7 +783,7 @@ def _pieces(
 
 
 def _table_of(pool: GpuRowPool, regions: Any, table: Any = None) -> Array:
-    """Return the queues and free regions as kernels read them; write them to `table`."""
+    """Write the queues and free regions, as kernels read them, to a table."""
     if table is None:
         table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
     table[:2, :CLASS_COUNT] = pool.queues.table[:2]

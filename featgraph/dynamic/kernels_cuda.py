@@ -265,9 +265,9 @@ def _place_entry(e, d):  # type: ignore[no-untyped-def]
     d.order[e] = d.work[PLACES, e]
     if d.looks != 0:
         d.work[ENTRY_OF, d.order[e]], row = e, d.work[KEYS, e]
-        if e >= MOST_RANKED and row < d.none and d.summary[IS_LONG] == 0:
-            if d.work[KEYS, e - MOST_RANKED] == row:
-                d.summary[IS_LONG] = 1
+        is_far = e >= MOST_RANKED and row < d.none and d.summary[IS_LONG] == 0
+        if is_far and d.work[KEYS, e - MOST_RANKED] == row:
+            d.summary[IS_LONG] = 1
 
 
 @device_function

@@ -49,6 +49,7 @@ from featgraph.dynamic.rows import (
     Spec,
     Threads,
     Updates,
+    edges_of,
     grown,
     living_slots,
 )
@@ -202,12 +203,28 @@ class RowPool:
         """Return starts, stops and ends on the host; entries of other rows may be 0."""
         return self.starts, self.stops, self.ends
 
-    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
-        """Return ends and rows of the edges whose `ends` are in a set of vertices."""
-        count = int(self.out_degrees[is_in_set].sum())
-        targets, sources = np.empty((2, count), np.int32)
-        rows = self.starts[:vertex_count], self.stops, self.ends
-        numba_kernels().find_ends(*rows, is_in_set, targets, sources)
+    def edges_with(
+        self, dead: Array, out: RowPool | None, vertex_count: int
+    ) -> tuple[Any, Any]:
+        """Return the ends of all edges of some vertices, as deletions for a batch.
+
+        `out` has the rows along "out", if there are any. An edge of two of the vertices
+        is listed twice.
+        """
+        pairs = [edges_of(self, dead)]
+        if out is not None:
+            pairs.append(edges_of(out, dead)[::-1])
+        elif not self.is_twice:
+            is_dead = np.zeros(self.starts.size, np.bool_)
+            is_dead[dead] = True
+            count = int(self.out_degrees[is_dead].sum())
+            targets, sources = np.empty((2, count), np.int32)
+            rows = self.starts[:vertex_count], self.stops, self.ends
+            numba_kernels().find_ends(*rows, is_dead, targets, sources)
+            pairs.append((sources, targets))
+        sources, targets = (
+            np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
+        )
         return sources, targets
 
     def on_host(self) -> Any:

@@ -6,11 +6,11 @@ log, copies the edges of rows that move or shrink, and appends inserted edges.
 
 from __future__ import annotations
 
-from featgraph.cuda.dialect import cuda, device_function, int64, kernel
+from featgraph.cuda.dialect import cuda, device_function, int64, kernel, uint32
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
-from featgraph.dynamic.sorts_cuda import COPY_THREADS, meet_grid
+from featgraph.dynamic.sorts_cuda import COPY_THREADS, FULL_WARP, meet_grid
 
 
 @device_function
@@ -66,19 +66,40 @@ def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-
 
 
 @kernel(cache=True)
-def list_from(count, starts, stops, ends, is_in_set, found, listed):  # type: ignore[no-untyped-def]
-    """List the edges whose other ends are in a set, and count them; one warp per row.
+def mark_rows(rows, is_in_set):  # type: ignore[no-untyped-def]
+    """Mark vertices in a set."""
+    for e in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
+        is_in_set[rows[e]] = 1
 
-    An edge is ``row << 32 | other end``. They are in any order; those that do not fit
-    into `listed` are only counted.
+
+@kernel(cache=True)
+def list_edges(  # type: ignore[no-untyped-def]
+    count, rows, is_swept, is_out, is_in_set, starts, stops, ends, found, listed
+):
+    """List and count the edges of some rows; one warp per row.
+
+    If `is_swept`, of all rows, those edges whose other ends are in a set. Row
+    `is_out` of `listed` is for the other ends, and the other one for the rows. Edges
+    are in any order; those that do not fit are only counted.
     """
     lane = int64(cuda.threadIdx.x) & 31
-    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
-        for slot in range(int64(starts[row]) + lane, int64(stops[row]), 32):
-            if is_in_set[ends[slot]] != 0:
-                place = cuda.atomic.add(found, 0, 1)
-                if place < listed.size:
-                    listed[place] = row << 32 | int64(ends[slot])
+    lower = (uint32(1) << uint32(lane)) - uint32(1)
+    for number in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
+        row = int64(number)
+        if not is_swept:
+            row = int64(rows[number])
+        for base in range(int64(starts[row]), int64(stops[row]), 32):
+            slot, place = base + lane, int64(0)
+            is_there = slot < stops[row]
+            if is_there and is_swept:
+                is_there = is_in_set[ends[slot]] != 0
+            votes = uint32(cuda.ballot_sync(FULL_WARP, is_there))
+            if lane == 0 and votes != 0:
+                place = cuda.atomic.add(found, 0, int64(cuda.popc(votes)))
+            place = cuda.shfl_sync(FULL_WARP, place, 0)
+            place += int64(cuda.popc(uint32(votes & lower)))
+            if is_there and place < listed.shape[1]:
+                listed[is_out, place], listed[1 - is_out, place] = ends[slot], row
 
 
 @kernel(cache=True)

@@ -379,19 +379,11 @@ class EdgeStore:
 
     def _without_edges(self, batch: Batch) -> Batch:
         """Return a batch with deletions of all edges of the vertices in `deaths`."""
-        pool, dead = self.pools["in"], batch.deaths
-        pairs = [edges_of(pool, dead)]
-        if self.directed and "out" in self.pools:
-            pairs.append(edges_of(self.pools["out"], dead)[::-1])
-        elif self.directed:
-            is_dead = np.zeros(self.vertex_capacity, np.bool_)
-            is_dead[dead] = True
-            pairs.append(pool.edges_from(is_dead, self.vertex_count))
-        sources, targets = (
-            np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
+        ends = self.pools["in"].edges_with(
+            batch.deaths, self.pools.get("out"), self.vertex_count
         )
-        kinds = np.zeros(sources.size, np.uint8)
-        return Batch(sources, targets, kinds, deaths=dead)
+        kinds = np.zeros(ends[0].size, np.uint8)
+        return Batch(*ends, kinds, deaths=batch.deaths)
 
     def compact(self) -> None:
         """Lay out all rows in order, each in the shortest run for its length."""
@@ -514,6 +506,7 @@ class _Step:
             sources, targets, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
             batch.columns or {}, not store.directed, is_checked=is_here,
+            kept=(sources, targets) if batch.deaths.size else None,
         )  # fmt: skip
 
     def _policy(self) -> tuple[int, int]:
@@ -686,8 +679,8 @@ class _Step:
         if living is None or turned is None:
             if not self.batch.deaths.size:
                 return None, None
-            living = np.ones(store.vertex_count, np.bool_)
-            turned = np.zeros(store.vertex_count, np.int64)
+            living, turned = np.zeros(capacity, np.bool_), np.zeros(capacity, np.int64)
+            living[: store.vertex_count] = True
         return grown(living, capacity), grown(turned, capacity)
 
 
