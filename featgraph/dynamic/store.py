@@ -51,7 +51,6 @@ from featgraph.dynamic.rows import (
     Queues,
     Spec,
     Threads,
-    edges_of,
     grown,
     living_slots,
 )
@@ -62,7 +61,7 @@ from featgraph.graph.inputs.numbers import number_array
 if TYPE_CHECKING:
     from featgraph.dynamic.batches import Changes
 
-__all__ = ["EdgeStore", "edges_of", "living_slots"]
+__all__ = ["EdgeStore", "living_slots"]
 
 #: All rows are laid out anew by a batch of E / 4 deletions or E / 20 insertions, which
 #: may move as many rows, and after E / 4 updates in all. On a CPU, E / 16 insertions

@@ -22,6 +22,7 @@ import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
 from featgraph.cuda import arrays
 from featgraph.dynamic import gpu_pools, kernels_cpu, pools, views
+from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
@@ -270,6 +271,39 @@ def test_arrays_of_the_gpu(gpu: Gpu) -> None:
         graphs.append(graph)
     assert came[0].outcomes.tolist() == came[1].outcomes.tolist()
     assert graphs[0].digest == graphs[1].digest
+
+
+@pytest.mark.parametrize("few", [4096, 0])
+@pytest.mark.parametrize("along", ["in", "out", "undirected"])
+def test_edges_of_deleted_vertices_stay_on_the_gpu(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, along: str, few: int
+) -> None:
+    """Rows along "in" alone are swept; more edges than there is room for come again."""
+    have_blocks(monkeypatch, few, 2, 32)
+    rng, count = np.random.default_rng(6), 60
+    ends = rng.integers(0, count, (2, 240))
+    ends[1, :200] = 7
+    both = []
+    for target in ("cpu", "cuda"):
+        store = EdgeStore(count, directed=along != "undirected", target=target)
+        store.apply(store.checked(*ends, True, {}, count))
+        if along == "out":
+            store.pool("out")
+        both.append(store)
+    gpu.downloads.clear()
+    found = [store.apply(Batch(deaths=np.array([3, 7, 9], np.int32))) for store in both]
+    assert repr(found[0]) == repr(found[1])
+    assert found[0].deleted > 200
+    rounds = 1 + (few == 0)
+    counts = [size for size in gpu.downloads if size == 8]
+    assert len(counts) == rounds
+    assert len(gpu.downloads) <= rounds + len(both[1].pools) + 1
+    require_same(both)
+    gpu.by_driver.clear()
+    for store in both:
+        store.apply(Batch(births=5))
+    assert not gpu.by_driver, "there is no edge"
+    require_same(both)
 
 
 @fg.edge
