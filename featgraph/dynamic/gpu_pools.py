@@ -432,17 +432,12 @@ class GpuRowPool(RowPool):
         if is_few and most:
             self._put(regions, kinds, given)
         elif not is_few:
-            arrays["order"] = memory.empty((most,), np.int32)
-            arrays["fates"] = memory.empty((most,), np.uint8)
-            arrays["outcomes"] = memory.empty((given[0].size,), np.uint8)
             memory.write(arrays["table"], _table_of(self, regions))
-            if not updates.is_checked and updates.kept is None:
-                given = updates.kept = copied_ends(*given)
-            at, other = map(uploaded, given)
-            kinds = uploaded(kinds)
-            arrays |= {"at": at, "other": other}
+            arrays |= _own_arrays(updates, given, most)
+            at, other, kinds = arrays["at"], arrays["other"], uploaded(kinds)
             ends = (at, other) if self.along == "out" else (other, at)
             (updates.sources, updates.targets), updates.kinds = ends, kinds
+            updates.kept = updates.kept or ends
         if not isinstance(kinds, np.ndarray):
             arrays["kinds"] = kinds
         begins, stops = self.queues.table[:2]
@@ -697,6 +692,28 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
     if is_few or deletes:
         marks = kept["all marks"]
     return {"gate": kept["gate"], **marks, **found}
+
+
+def _own_arrays(updates: Updates, given: tuple[Any, Any], most: int) -> dict[str, Any]:
+    """Return the arrays of a large batch that stay after it, by name.
+
+    `given` are the ends at rows, and the other ones. Those that callers may overwrite
+    are copied.
+    """
+    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+        "order": ((most,), np.int32), "fates": ((most,), np.uint8)
+    }  # fmt: skip
+    names, size = ("at", "other"), given[0].size
+    is_copied = not updates.is_checked and updates.kept is None
+    if is_copied:
+        shapes |= dict.fromkeys(names, ((size,), np.int32))
+    made = _pieces(shapes)[1] | {"outcomes": memory.empty((size,), np.uint8)}
+    for name, array in zip(names, given, strict=True):
+        if is_copied:
+            memory.copy(made[name], array)
+        else:
+            made[name] = uploaded(array)
+    return made
 
 
 def _same_kinds(kept: dict[str, Any], count: int, kind: int) -> Any:

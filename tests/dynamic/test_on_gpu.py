@@ -274,6 +274,27 @@ def test_arrays_of_the_gpu(gpu: Gpu) -> None:
 
 
 @pytest.mark.parametrize("few", [4096, 0])
+@pytest.mark.parametrize("directed", [True, False])
+def test_callers_may_overwrite_arrays_of_a_batch(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, directed: bool, few: int
+) -> None:
+    have_blocks(monkeypatch, few, 2, 32)
+    graph = fg.DynamicGraph.from_edges(
+        np.arange(60) % 20, np.arange(60) % 17, vertex_count=24, directed=directed,
+        duplicates="last", target="cuda",
+    )  # fmt: skip
+    graph.neighbors(0)  # rows along "out" take the batch, too
+    given = [arrays.upload(np.array(ends, np.int32)) for ends in ([20, 3], [5, 22])]
+    assert graph.insert_edges(*given).inserted == 2
+    for array in given:
+        arrays.write(array, np.full(2, 23, np.int32))
+    inserted = graph.changes(0).inserted
+    assert [ends.tolist() for ends in inserted] == [[20, 3], [5, 22]]
+    assert graph.contains([20, 3, 23], [5, 22, 23]).tolist() == [True, True, False]
+    graph.audit()
+
+
+@pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("along", ["in", "out", "undirected"])
 def test_edges_of_deleted_vertices_stay_on_the_gpu(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, along: str, few: int
