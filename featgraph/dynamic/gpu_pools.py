@@ -20,6 +20,8 @@ import numpy as np
 from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays as memory
 from featgraph.cuda import foreign, sorting
+from featgraph.cuda.driver import address_of
+from featgraph.cuda.memory import Strided
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
@@ -207,32 +209,14 @@ class GpuPlan(Plan):
         return part_of(self.d.work, number * self.d.work.shape[1], count)
 
 
-#: Arrays of a small batch, in one piece of memory: name, shape and type. The host
-#: writes the first four, or the table alone, and reads those from "at" on, each in one
-#: copy.
-_BLOCK: tuple[tuple[str, tuple[int, ...], Any], ...] = (
-    ("table", (5, CLASS_COUNT), np.int64), ("kinds", (FEW,), np.uint8),
-    ("at", (FEW,), np.int32), ("other", (FEW,), np.int32),
-    ("summary", (passes.SUMMARY,), np.int64), ("order", (FEW,), np.int32),
-    ("fates", (FEW,), np.uint8), ("outcomes", (FEW,), np.uint8),
-)  # fmt: skip
-_WRITTEN, _READ = slice(4), slice(2, None)
-
-
-def _size_of(names: slice) -> int:
-    """Return the bytes of some arrays of `_BLOCK`."""
-    return sum(math.prod(s) * np.dtype(t).itemsize for _, s, t in _BLOCK[names])
-
-
-def _cut(found: Array, names: slice) -> list[Array]:
-    """Return some arrays of `_BLOCK` that bytes on the host consist of."""
-    arrays, begin = [], 0
-    for _, shape, dtype in _BLOCK[names]:
-        end = begin + math.prod(shape) * dtype().itemsize
-        piece = found[begin:end].view(dtype)
-        arrays.append(piece.reshape(shape) if len(shape) > 1 else piece)
-        begin = end
-    return arrays
+#: Arrays of a small batch, in one piece of memory. The host writes those before
+#: "summary", or the table alone, and reads all, each in one copy.
+_BLOCK = np.dtype([
+    ("table", np.int64, (5, CLASS_COUNT)), ("kinds", np.uint8, FEW),
+    ("at", np.int32, FEW), ("other", np.int32, FEW),
+    ("summary", np.int64, passes.SUMMARY), ("order", np.int32, FEW),
+    ("fates", np.uint8, FEW), ("outcomes", np.uint8, FEW),
+])  # fmt: skip
 
 
 class GpuRowPool(RowPool):
@@ -316,8 +300,8 @@ class GpuRowPool(RowPool):
 
     def edges_with(
         self, dead: Array, out: RowPool | None, vertex_count: int
-    ) -> tuple[Any, Any]:
-        """Return the ends of all edges of some vertices: see `RowPool.edges_with`."""
+    ) -> tuple[Any, Any, Array]:
+        """Return deletions of all edges of some vertices: see `RowPool.edges_with`."""
         rows, is_in_set = memory.upload(dead), memory.filled((1,), 0, np.uint8)
         passes_over = [(self, rows.size, False, 0)]
         if out is not None:
@@ -336,7 +320,8 @@ class GpuRowPool(RowPool):
                     pool.starts, pool.stops, pool.ends, found, listed,
                 )  # fmt: skip
             count = int(memory.read(found)[0])
-        return part_of(listed, 0, count), part_of(listed, room, count)
+        ends = part_of(listed, 0, count), part_of(listed, room, count)
+        return *ends, np.empty(0, np.uint8)
 
     def on_host(self) -> Any:
         """Return a copy of the pool on the host, made once a version."""
@@ -374,13 +359,13 @@ class GpuRowPool(RowPool):
                 passes.plan_batch, self.most_blocks if meet else 1, is_some,
                 threads=min(THREADS, FEW_THREADS),
             )  # fmt: skip
-            found = memory.read(self._kept["read"])
-            at, other, *parts = _cut(found, _READ)
-            parts[3] = parts[3][: updates.sources.size].copy()
+            [found] = memory.read(self._kept["block"]).view(_BLOCK)
+            parts = [found[name] for name in ("summary", "order", "fates", "outcomes")]
+            count = updates.sources.size
+            parts[3] = parts[3][:count].copy()
             if not updates.is_checked:
-                ends = other, at
-                updates.kept = tuple(e[: parts[3].size].copy() for e in ends)
-                updates.kept = updates.kept[:: -1 if self.along == "out" else 1]
+                names = ("at", "other") if self.along == "out" else ("other", "at")
+                updates.kept = tuple(found[name][:count].copy() for name in names)
         else:
             plan.run(passes.list_batch, d.blocks)
             if updates.looks:
@@ -425,21 +410,17 @@ class GpuRowPool(RowPool):
         if self.along == "out":
             given = given[::-1]
         regions = self.region, (self.top, self.slots)
-        if updates.is_checked:
-            kinds = updates.kinds
-        else:
-            kinds = _same_kinds(self._kept, given[0].size, int(not updates.deletes))
         if is_few and most:
-            self._put(regions, kinds, given)
+            _put(self, regions, updates.kinds, *given)
         elif not is_few:
             memory.write(arrays["table"], _table_of(self, regions))
             arrays |= _own_arrays(updates, given, most)
-            at, other, kinds = arrays["at"], arrays["other"], uploaded(kinds)
-            ends = (at, other) if self.along == "out" else (other, at)
-            (updates.sources, updates.targets), updates.kinds = ends, kinds
+            ends = arrays["other"], arrays["at"]
+            ends = ends[::-1] if self.along == "out" else ends
+            (updates.sources, updates.targets), updates.kinds = ends, arrays["kinds"]
             updates.kept = updates.kept or ends
-        if not isinstance(kinds, np.ndarray):
-            arrays["kinds"] = kinds
+        if not updates.is_checked:  # a kernel stores them
+            updates.kinds = arrays["kinds"]
         begins, stops = self.queues.table[:2]
         has_runs = int(begins.tobytes() != stops.tobytes())
         return GpuPlan(
@@ -456,19 +437,6 @@ class GpuRowPool(RowPool):
             ),
             is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
-
-    def _put(self, regions: Any, kinds: Any, given: tuple[Any, Any]) -> None:
-        """Write the table, and updates of the host; copy ends that are on the GPU."""
-        few, (table, *own) = self._kept["few"], self._kept["staged"]
-        _table_of(self, regions, table)
-        if isinstance(kinds, np.ndarray):
-            for to, array in zip(own, (kinds, *given), strict=True):
-                to[: array.size] = array
-            table = table.base
-        else:
-            for name, array in zip(("at", "other"), given, strict=True):
-                memory.copy(few[name], array)
-        memory.write(few["table"], table)
 
     # -- scan
 
@@ -694,36 +662,40 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
     return {"gate": kept["gate"], **marks, **found}
 
 
+def _put(pool: GpuRowPool, regions: Any, *given: Any) -> None:
+    """Write the table and updates: kinds, which kernels may write, and their ends."""
+    few, staged = pool._kept["few"], pool._kept["staged"]
+    names, (*_, end), table = ("kinds", "at", "other"), given, staged["table"]
+    _table_of(pool, regions, table)
+    if isinstance(end, np.ndarray):
+        for name, array in zip(names, given, strict=True):
+            staged[name][: array.size] = array
+        table = staged.reshape(1).view(np.uint8)[: _BLOCK.fields["summary"][1]]
+    else:
+        for name, array in zip(names, given, strict=True):
+            memory.copy(few[name], array)
+    memory.write(few["table"], table)
+
+
 def _own_arrays(updates: Updates, given: tuple[Any, Any], most: int) -> dict[str, Any]:
     """Return the arrays of a large batch that stay after it, by name.
 
     `given` are the ends at rows, and the other ones. Those that callers may overwrite
-    are copied.
+    are copied, and kernels write the kinds of their updates.
     """
-    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-        "order": ((most,), np.int32), "fates": ((most,), np.uint8)
-    }  # fmt: skip
-    names, size = ("at", "other"), given[0].size
+    names, size = ("kinds", "at", "other"), given[0].size
+    shapes: dict[str, Any] = {"order": ((most,), np.int32), "fates": ((most,), "u1")}
     is_copied = not updates.is_checked and updates.kept is None
     if is_copied:
-        shapes |= dict.fromkeys(names, ((size,), np.int32))
+        types = zip(names, ("u1", np.int32, np.int32), strict=True)
+        shapes |= {name: ((size,), kind) for name, kind in types}
     made = _pieces(shapes)[1] | {"outcomes": memory.empty((size,), np.uint8)}
-    for name, array in zip(names, given, strict=True):
+    for name, array in zip(names, (updates.kinds, *given), strict=True):
         if is_copied:
             memory.copy(made[name], array)
         else:
             made[name] = uploaded(array)
     return made
-
-
-def _same_kinds(kept: dict[str, Any], count: int, kind: int) -> Any:
-    """Return an array of at least `count` equal kinds; a small one stays in `kept`."""
-    if count > _MOST_KEPT:
-        return memory.filled((count,), kind, np.uint8)
-    name = f"kinds {kind}"
-    if name not in kept or kept[name].size < count:
-        kept[name] = memory.filled((max(count, FEW),), kind, np.uint8)
-    return kept[name]
 
 
 def _new_arrays(
@@ -740,10 +712,11 @@ def _new_arrays(
         table = (5, CLASS_COUNT), np.int64
         summary = (passes.SUMMARY,), np.int64
         return _pieces(shapes | {"summary": summary, "table": table})[1]
-    block, made = _pieces({name: (shape, t) for name, shape, t in _BLOCK})
-    begin, count = _size_of(slice(_READ.start)), _size_of(_READ)
-    kept["read"] = memory.piece_of(block, begin, count, 1)
-    kept["staged"] = _cut(np.zeros(_size_of(_WRITTEN), np.uint8), _WRITTEN)
+    fields: Any = _BLOCK.fields
+    kept["block"], made = _pieces(
+        {n: (t.shape, t.base) for n, (t, _) in fields.items()}
+    )
+    kept["staged"] = np.zeros((), _BLOCK)
     return made | _pieces(shapes)[1]
 
 
@@ -791,11 +764,10 @@ def _pieces(
     sizes = {n: math.prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
     block = memory.empty((sum(-(-size // 8) * 8 for size in sizes.values()),), np.uint8)
     for name, (shape, dtype) in shapes.items():
-        item = np.dtype(dtype).itemsize
-        piece = memory.piece_of(block, begin, sizes[name], item).view(dtype)
-        if len(shape) > 1:
-            piece = foreign.strided(piece, shape, (item * shape[1], item))
-        made[name], begin = piece, begin + -(-sizes[name] // 8) * 8
+        typed, at = np.dtype(dtype), address_of(block) + begin
+        strides = (typed.itemsize * shape[-1], typed.itemsize)[-len(shape) :]
+        made[name] = Strided(block, at, shape, strides, typed)
+        begin += -(-sizes[name] // 8) * 8
     return block, made
 
 

@@ -137,7 +137,8 @@ HUB_BITS = 32
 #: policy, copies : `kernels_cpu`
 #: is_sided, is_dense, looks, has_marks : 1 if the keys of pairs have sides; if all rows
 #:     are laid out anew; if outcomes depend on the present edges; if edges may leave
-#: has_runs, checks : 1 if there are free runs; if ids may be out of range
+#: has_runs, checks : 1 if there are free runs; if ids may be out of range, and all
+#:     updates are of the same kind, which kernels store
 #: blocks : 1, or the number of blocks that share a pass
 #: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
 #: starts, stops, classes : by vertex: slots of its row, and size class of its run
@@ -231,6 +232,8 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
         if d.checks != 0 and (min(row, end) < 0 or max(row, end) >= d.none):
             row = end = int32(-1)
             cuda.atomic.add(d.summary, BAD, 1)
+        if d.checks != 0:
+            d.kinds[i] = 1 - d.has_marks
         d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
         for side in range(1 + d.sides):
             is_there = row >= 0 and (side == 0 or row != end)

@@ -205,11 +205,11 @@ class RowPool:
 
     def edges_with(
         self, dead: Array, out: RowPool | None, vertex_count: int
-    ) -> tuple[Any, Any]:
-        """Return the ends of all edges of some vertices, as deletions for a batch.
+    ) -> tuple[Any, Any, Array]:
+        """Return sources, targets and kinds of deletions of all edges of some vertices.
 
         `out` has the rows along "out", if there are any. An edge of two of the vertices
-        is listed twice.
+        is listed twice. A batch on a GPU has no kinds.
         """
         pairs = [edges_of(self, dead)]
         if out is not None:
@@ -225,7 +225,7 @@ class RowPool:
         sources, targets = (
             np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
         )
-        return sources, targets
+        return sources, targets, np.zeros(sources.size, np.uint8)
 
     def on_host(self) -> Any:
         """Return this pool, which the host can read; a GPU's pool returns a copy."""

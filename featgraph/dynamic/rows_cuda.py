@@ -110,10 +110,8 @@ def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untype
     """
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
         if d.fates[e] == codes.APPENDS:
-            number, count = (
-                int64(d.order[e]) << (1 - d.sides),
-                d.wide[passes.APPENDED, e],
-            )
+            number = int64(d.order[e]) << (1 - d.sides)
+            count = d.wide[passes.APPENDED, e]
             if count < free_count:
                 entry_ids[number] = free[count]
             else:
@@ -190,11 +188,8 @@ def _copy(  # type: ignore[no-untyped-def]
                 break
             j = row_at(d.wide[passes.COPY_AT], count, number, j)
             place = number - d.wide[passes.COPY_AT, j]
-            start, target, now = (
-                d.wide[passes.START, j],
-                d.wide[passes.TARGET, j],
-                place,
-            )
+            start, target = d.wide[passes.START, j], d.wide[passes.TARGET, j]
+            now = place
             # Rows without entries have no marks.
             at = d.wide[passes.AT, j] if d.has_marks != 0 else int64(0)
             if d.has_marks != 0 and at < d.wide[passes.AT, j + 1]:
@@ -226,12 +221,8 @@ def _move(old, place, new, now, width, more_old, more_new, has_more):  # type: i
 def _behind(e, j, d):  # type: ignore[no-untyped-def]
     """Return the slot of an edge that is appended to row j."""
     last = d.wide[passes.APPENDED, d.wide[passes.FIRST_OF, j + 1]]
-    return (
-        d.wide[passes.TARGET, j]
-        + d.wide[passes.LENGTH, j]
-        - last
-        + d.wide[passes.APPENDED, e]
-    )
+    stop = d.wide[passes.TARGET, j] + d.wide[passes.LENGTH, j]
+    return stop - last + d.wide[passes.APPENDED, e]
 
 
 @device_function
@@ -255,11 +246,8 @@ def _write_rows(  # type: ignore[no-untyped-def]
                 own = int64(given[i])
             numbers[slot] = own + side
     for j in range(cuda.grid(1), d.summary[passes.COUNT], cuda.gridsize(1)):
-        row, target, length = (
-            d.work[passes.ROW, j],
-            d.wide[passes.TARGET, j],
-            d.wide[passes.LENGTH, j],
-        )
+        row, target = d.work[passes.ROW, j], d.wide[passes.TARGET, j]
+        length = d.wide[passes.LENGTH, j]
         starts[row], stops[row] = target, target + length
         classes[row] = d.work[passes.CHOSEN, j]
         if has_degrees:

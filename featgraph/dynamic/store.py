@@ -378,11 +378,9 @@ class EdgeStore:
 
     def _without_edges(self, batch: Batch) -> Batch:
         """Return a batch with deletions of all edges of the vertices in `deaths`."""
-        ends = self.pools["in"].edges_with(
-            batch.deaths, self.pools.get("out"), self.vertex_count
-        )
-        kinds = np.zeros(ends[0].size, np.uint8)
-        return Batch(*ends, kinds, deaths=batch.deaths)
+        out, dead = self.pools.get("out"), batch.deaths
+        given = self.pools["in"].edges_with(dead, out, self.vertex_count)
+        return Batch(*given, deaths=dead)
 
     def compact(self) -> None:
         """Lay out all rows in order, each in the shortest run for its length."""
@@ -505,7 +503,6 @@ class _Step:
             sources, targets, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
             batch.columns or {}, not store.directed, is_checked=is_here,
-            kept=(sources, targets) if batch.deaths.size else None,
         )  # fmt: skip
 
     def _policy(self) -> tuple[int, int]:

@@ -22,6 +22,7 @@ import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
 from featgraph.cuda import arrays
 from featgraph.dynamic import gpu_pools, kernels_cpu, pools, views
+from featgraph.dynamic import store as stores
 from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
@@ -292,6 +293,25 @@ def test_callers_may_overwrite_arrays_of_a_batch(
     assert [ends.tolist() for ends in inserted] == [[20, 3], [5, 22]]
     assert graph.contains([20, 3, 23], [5, 22, 23]).tolist() == [True, True, False]
     graph.audit()
+
+
+def test_small_batches_of_the_gpu_outgrow_a_pool(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a batch is planned twice, then for all rows."""
+    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
+        monkeypatch.setattr(stores, name, 0)
+    both = [EdgeStore(9, duplicates="last", target=t) for t in ("cpu", "cuda")]
+    rng = np.random.default_rng(3)
+    for number in range(12):
+        ends = rng.integers(0, 9, (2, 12)).astype(np.int32)
+        for store, place in zip(both, (np.asarray, arrays.upload), strict=True):
+            kind = number % 4 < 3
+            batch = store.checked(*map(place, ends), kind, {}, 9)
+            assert store.target == "cpu" or not isinstance(batch.sources, np.ndarray)
+            store.apply(batch)
+    assert both[1].moves > 0
+    require_same(both)
 
 
 @pytest.mark.parametrize("few", [4096, 0])
