@@ -46,6 +46,8 @@ __all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 #: Most blocks of a launch without barriers: 8 for each multiprocessor of an H200.
 _MOST_BLOCKS = 1056
+#: One block alone plans a small batch on a pool of up to so many slots.
+LEAST_SHARED = 4096
 #: Most entries of a batch whose arrays stay with the pool, 204 bytes each.
 _MOST_KEPT = 1 << 18
 #: Most slots of the memory through which edges are copied that stays with the pool.
@@ -354,7 +356,7 @@ class GpuRowPool(RowPool):
             none = np.empty(0, np.uint8)
             parts = [np.zeros(passes.SUMMARY, np.int64), none, none, none]
         elif plan.is_few:
-            meet = updates.looks and self.slots > FEW
+            meet = updates.looks and self.slots > LEAST_SHARED
             plan.run(
                 passes.plan_batch, self.most_blocks if meet else 1, is_some,
                 threads=min(THREADS, FEW_THREADS),

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +34,7 @@ from tests.dynamic.pairs import check_batches, require_same
 from tests.dynamic.test_programs import ran
 from tests.simt.emulator import EmulationError
 from tests.simt.gpu import Gpu, emulated_gpu, pauses
+from tests.unit.test_hops import calls_within
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 HUB = 66
@@ -64,6 +67,7 @@ def test_batches(
 def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -> None:
     """Have so many blocks meet, and more entries than `few` be shared by them."""
     patch.setattr(gpu_pools, "FEW", few)
+    patch.setattr(gpu_pools, "LEAST_SHARED", 0)
     for name in ("THREADS", "COPY_THREADS"):
         patch.setattr(gpu_pools, name, threads)
     patch.setattr(arrays, "multiprocessors", lambda: count)
@@ -312,6 +316,44 @@ def test_small_batches_of_the_gpu_outgrow_a_pool(
             store.apply(batch)
     assert both[1].moves > 0
     require_same(both)
+
+
+def test_a_small_batch_takes_few_calls(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of Python take most of its time; their number follows from no size."""
+    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
+        monkeypatch.setattr(stores, name, 0)
+    have_blocks(monkeypatch, 4096, 2, 64)
+    rng, launch = np.random.default_rng(5), gpu.launch
+
+    def launched(*given: Any) -> None:
+        note = sys.getprofile()
+        sys.setprofile(None)
+        launch(*given)
+        sys.setprofile(note)
+
+    monkeypatch.setattr(gpu, "launch", launched)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 200, (2, 900)), vertex_count=200, duplicates="last",
+        capacity=9000, target="cuda",
+    )  # fmt: skip
+    found: dict[str, list[int]] = {"insert": [], "delete": []}
+    for size in (1, 200):
+        for turn in range(2):  # the first one allocates
+            ends = rng.integers(0, 200, (2, size)).astype(np.int32)
+            ends[:, 0] = 7, 100 + len(found["insert"]) + turn
+            given = list(map(arrays.upload, ends))
+            gpu.by_driver.clear()
+            counts = [
+                len(calls_within(partial(update, *given)))
+                for update in (graph.insert_edges, graph.delete_edges)
+            ]
+        assert gpu.by_driver == 2 * ["plan_batch", "apply_batch"]
+        for calls, count in zip(found.values(), counts, strict=True):
+            calls.append(count)
+    assert max(found["insert"]) <= 180, found
+    assert max(found["delete"]) <= 205, found
 
 
 @pytest.mark.parametrize("few", [4096, 0])
