@@ -236,6 +236,8 @@ class GpuRowPool(RowPool):
         super().__init__(along, is_twice, slots, vertex_capacity, spec)
         #: Arrays of the passes of small batches, which stay.
         self._kept: dict[str, Any] = {}
+        #: Turns a pair around where rows are those of the sources of edges.
+        self.turned = slice(None, None, -1 if along == "out" else 1)
         #: The most blocks that can wait for each other.
         self.most_blocks = memory.multiprocessors()
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
@@ -366,7 +368,7 @@ class GpuRowPool(RowPool):
             count = updates.sources.size
             parts[3] = parts[3][:count].copy()
             if not updates.is_checked:
-                names = ("at", "other") if self.along == "out" else ("other", "at")
+                names = ("other", "at")[self.turned]
                 updates.kept = tuple(found[name][:count].copy() for name in names)
         else:
             plan.run(passes.list_batch, d.blocks)
@@ -408,17 +410,14 @@ class GpuRowPool(RowPool):
         is_few = not dense and most <= FEW
         marks = updates.looks and updates.deletes
         arrays = _arrays(self, FEW if is_few else max(most, limit), is_few, marks)
-        given = updates.targets, updates.sources
-        if self.along == "out":
-            given = given[::-1]
+        given = (updates.targets, updates.sources)[self.turned]
         regions = self.region, (self.top, self.slots)
         if is_few and most:
             _put(self, regions, updates.kinds, *given)
         elif not is_few:
             memory.write(arrays["table"], _table_of(self, regions))
             arrays |= _own_arrays(updates, given, most)
-            ends = arrays["other"], arrays["at"]
-            ends = ends[::-1] if self.along == "out" else ends
+            ends = (arrays["other"], arrays["at"])[self.turned]
             (updates.sources, updates.targets), updates.kinds = ends, arrays["kinds"]
             updates.kept = updates.kept or ends
         if not updates.is_checked:  # a kernel stores them
@@ -654,8 +653,8 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
     found = kept.get("few" if is_few else "many")
     if found is None or found["wide"].shape[1] < size + 2:
         stays = size <= _MOST_KEPT
-        blocks, size = pool.most_blocks, _power_of_two(size) if stays else size
-        found = _new_arrays(kept, size, blocks, is_few)
+        size = 1 << max(size - 1, 1).bit_length() if stays else size
+        found = _new_arrays(kept, size, pool.most_blocks, is_few)
         if stays:
             kept["few" if is_few else "many"] = found
     marks = {"before": found["totals"], "marks": pool.numbers}  # not written
@@ -720,11 +719,6 @@ def _new_arrays(
     )
     kept["staged"] = np.zeros((), _BLOCK)
     return made | _pieces(shapes)[1]
-
-
-def _power_of_two(size: int) -> int:
-    """Return the least power of two that is not below a size."""
-    return 1 << max(size - 1, 1).bit_length()
 
 
 def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:

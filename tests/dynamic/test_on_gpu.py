@@ -60,6 +60,8 @@ def test_batches(
     few, count, threads = BY_BLOCKS[blocks]
     have_blocks(monkeypatch, few, count, threads)
     replace_text(gpu, *RANKED, str(16 * seed))
+    if blocks == "some":
+        replace_text(gpu, *STEPS)
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
 
@@ -75,6 +77,8 @@ def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -
 
 #: The text of the most entries of a row that no sort orders, before their number.
 RANKED = "MOST_RANKED = 32", "MOST_RANKED = "
+#: The text of how many numbers of slots a lane takes, and that of one.
+STEPS = "STEPS = 8", "STEPS = 1"
 
 
 def replace_text(gpu: Gpu, right: str, *wrong: str) -> None:
