@@ -97,7 +97,7 @@ def _zeros(size: int, dtype: Any, width: int | None = None) -> Any:
 class GpuMemory(HostMemory):
     """Memory of the GPU; calls are asynchronous but for `read`."""
 
-    spare = 1024
+    spare, growth = 1024, 4  # each queue that moves is a copy
     empty: Any = staticmethod(_empty)
     zeros: Any = staticmethod(_zeros)
     part: Any = staticmethod(part_of)
@@ -409,7 +409,10 @@ class GpuRowPool(RowPool):
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
         marks = updates.looks and updates.deletes
-        arrays = _arrays(self, FEW if is_few else max(most, limit), is_few, marks)
+        arrays: dict[str, Any] = {}
+        if most or dense:
+            size = FEW if is_few else max(most, limit)
+            arrays = _arrays(self, size, is_few, marks)
         given = (updates.targets, updates.sources)[self.turned]
         regions = self.region, (self.top, self.slots)
         if is_few and most:
@@ -421,7 +424,7 @@ class GpuRowPool(RowPool):
             (updates.sources, updates.targets), updates.kinds = ends, arrays["kinds"]
             updates.kept = updates.kept or ends
         if not updates.is_checked:  # a kernel stores them
-            updates.kinds = arrays["kinds"]
+            updates.kinds = arrays.get("kinds")
         begins, stops = self.queues.table[:2]
         has_runs = int(begins.tobytes() != stops.tobytes())
         return GpuPlan(
@@ -592,7 +595,7 @@ class GpuRowPool(RowPool):
         spare, to = d.order, d if new is self else new
         given = (
             new is not self, ends, kept, numbers, more_kept,
-            self._kept["list"] if plan.gone is None else plan.gone,
+            self._kept.get("list") if plan.gone is None else plan.gone,
             0 if plan.gone is None else plan.gone.shape[0],
             numbers if self.ids is None else self.ids,
             spare if plan.degrees[1] is None else plan.degrees[1],
