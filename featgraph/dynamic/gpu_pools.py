@@ -180,7 +180,7 @@ class GpuPlan(Plan):
     entries: Any = ()
     hub_lengths: Any = None
     summary: Any = None
-    sums: Any = ()
+    sums: list[int]
     gone: Any = None
 
     def __init__(self, updates: Updates, d: Passes, is_few: bool, *sizes: int) -> None:
@@ -219,6 +219,7 @@ _BLOCK = np.dtype([
     ("summary", np.int64, passes.SUMMARY), ("order", np.int32, FEW),
     ("fates", np.uint8, FEW), ("outcomes", np.uint8, FEW),
 ])  # fmt: skip
+_FIELDS: Any = _BLOCK.fields
 
 
 class GpuRowPool(RowPool):
@@ -307,7 +308,7 @@ class GpuRowPool(RowPool):
     ) -> tuple[Any, Any, Array]:
         """Return deletions of all edges of some vertices: see `RowPool.edges_with`."""
         rows, is_in_set = memory.upload(dead), memory.filled((1,), 0, np.uint8)
-        passes_over = [(self, rows.size, False, 0)]
+        passes_over: list[tuple[Any, ...]] = [(self, rows.size, False, 0)]
         if out is not None:
             passes_over.append((out, rows.size, False, 1))
         elif not self.is_twice:
@@ -355,7 +356,7 @@ class GpuRowPool(RowPool):
         d, is_some = plan.d, updates.policy == KEEP and updates.copies != kernels.ALL
         is_some = is_some and updates.deletes
         if plan.is_idle:
-            none = np.empty(0, np.uint8)
+            none: Any = np.empty(0, np.uint8)
             parts = [np.zeros(passes.SUMMARY, np.int64), none, none, none]
         elif plan.is_few:
             meet = updates.looks and self.slots > LEAST_SHARED
@@ -363,7 +364,7 @@ class GpuRowPool(RowPool):
                 passes.plan_batch, self.most_blocks if meet else 1, is_some,
                 threads=min(THREADS, FEW_THREADS),
             )  # fmt: skip
-            [found] = memory.read(self._kept["block"]).view(_BLOCK)
+            found: Any = memory.read(self._kept["block"]).view(_BLOCK)[0]
             parts = [found[name] for name in ("summary", "order", "fates", "outcomes")]
             count = updates.sources.size
             parts[3] = parts[3][:count].copy()
@@ -413,7 +414,7 @@ class GpuRowPool(RowPool):
         if most or dense:
             size = FEW if is_few else max(most, limit)
             arrays = _arrays(self, size, is_few, marks)
-        given = (updates.targets, updates.sources)[self.turned]
+        given: Any = (updates.targets, updates.sources)[self.turned]
         regions = self.region, (self.top, self.slots)
         if is_few and most:
             _put(self, regions, updates.kinds, *given)
@@ -424,7 +425,7 @@ class GpuRowPool(RowPool):
             (updates.sources, updates.targets), updates.kinds = ends, arrays["kinds"]
             updates.kept = updates.kept or ends
         if not updates.is_checked:  # a kernel stores them
-            updates.kinds = arrays.get("kinds")
+            updates.kinds = arrays.get("kinds")  # type: ignore[assignment]
         begins, stops = self.queues.table[:2]
         has_runs = int(begins.tobytes() != stops.tobytes())
         return GpuPlan(
@@ -674,7 +675,7 @@ def _put(pool: GpuRowPool, regions: Any, *given: Any) -> None:
     if isinstance(end, np.ndarray):
         for name, array in zip(names, given, strict=True):
             staged[name][: array.size] = array
-        table = staged.reshape(1).view(np.uint8)[: _BLOCK.fields["summary"][1]]
+        table = staged.reshape(1).view(np.uint8)[: _FIELDS["summary"][1]]
     else:
         for name, array in zip(names, given, strict=True):
             memory.copy(few[name], array)
@@ -716,10 +717,8 @@ def _new_arrays(
         table = (5, CLASS_COUNT), np.int64
         summary = (passes.SUMMARY,), np.int64
         return _pieces(shapes | {"summary": summary, "table": table})[1]
-    fields: Any = _BLOCK.fields
-    kept["block"], made = _pieces(
-        {n: (t.shape, t.base) for n, (t, _) in fields.items()}
-    )
+    made = {name: (kind.shape, kind.base) for name, (kind, _) in _FIELDS.items()}
+    kept["block"], made = _pieces(made)
     kept["staged"] = np.zeros((), _BLOCK)
     return made | _pieces(shapes)[1]
 

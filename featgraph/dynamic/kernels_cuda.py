@@ -154,7 +154,7 @@ Passes = namedtuple(
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
     "has_runs checks blocks at other kinds outcomes starts stops classes ends numbers "
     "order fates work wide marks before totals digits gate summary table runs",
-    defaults=[None] * 21,  # the arrays, if there is no update
+    defaults=[None] * 21,  # type: ignore[misc]  # arrays: none if there is no update
 )
 
 
