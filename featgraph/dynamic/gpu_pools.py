@@ -8,9 +8,9 @@ of rows and pairs, and their new places. `GpuRowPool.on_host` downloads other ro
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -307,7 +307,7 @@ class GpuRowPool(RowPool):
         self, dead: Array, out: RowPool | None, vertex_count: int
     ) -> tuple[Any, Any, Array]:
         """Return deletions of all edges of some vertices: see `RowPool.edges_with`."""
-        rows, is_in_set = memory.upload(dead), memory.filled((1,), 0, np.uint8)
+        rows, is_in_set = memory.upload(dead), self.classes  # read by a sweep alone
         passes_over: list[tuple[Any, ...]] = [(self, rows.size, False, 0)]
         if out is not None:
             passes_over.append((out, rows.size, False, 1))
@@ -315,7 +315,8 @@ class GpuRowPool(RowPool):
             is_in_set = memory.filled((vertex_count,), 0, np.uint8)
             memory.launch_over(reads.mark_rows, rows.size, rows, is_in_set)
             passes_over.append((self, vertex_count, True, 0))
-        count, room = FEW + 4 * rows.size * self.top // vertex_count, 0
+        guess = FEW + 4 * rows.size * self.top // vertex_count
+        count, room = min(guess, 2 * self.top + 1), 0
         while count > room:
             found, room = memory.filled((1,), 0, np.int64), count
             listed = memory.empty((2, room), np.int32)
@@ -499,9 +500,8 @@ class GpuRowPool(RowPool):
 
     def _lay_out(self, plan: GpuPlan, fresh: RowPool, needed: int) -> None:
         fresh._kept = self._kept  # type: ignore[attr-defined]
-        plan.d = plan.d._replace(
-            table=memory.upload(_table_of(self, [(0, needed)])), regions=1
-        )
+        table = memory.upload(_table_of(self, [(0, needed)]))
+        plan.d = plan.d._replace(table=table, regions=1)
         plan.run(passes.lay_rows, plan.d.blocks, False)
 
     # -- apply
@@ -606,18 +606,12 @@ class GpuRowPool(RowPool):
             to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
             plan.degrees[0] is not None, new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
-        for first, last in launches:
-            is_last = last == turns
-            plan.run(
-                reads.apply_batch, blocks, first, last, is_last, *given,
-                threads=COPY_THREADS,
-            )  # fmt: skip
+        run = partial(plan.run, threads=COPY_THREADS)
+        for turn in launches:
+            run(reads.apply_batch, blocks, *turn, turn[1] == turns, *given)
         for write in others:
             for turn in launches:
-                plan.run(
-                    reads.copy_rows, blocks, *turn, new is not self, *write,
-                    threads=COPY_THREADS,
-                )  # fmt: skip
+                run(reads.copy_rows, blocks, *turn, new is not self, *write)
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
         if new.ids is not None and ids is not None:
@@ -759,7 +753,7 @@ def _pieces(
 ) -> tuple[Any, dict[str, Any]]:
     """Return new memory and arrays in it by name, in the order of `shapes`."""
     made, begin = {}, 0
-    sizes = {n: math.prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
+    sizes = {n: prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
     block = memory.empty((sum(-(-size // 8) * 8 for size in sizes.values()),), np.uint8)
     for name, (shape, dtype) in shapes.items():
         typed, at = np.dtype(dtype), address_of(block) + begin
