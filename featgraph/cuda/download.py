@@ -29,7 +29,7 @@ __all__ = ["LEAST", "read"]
 Bytes = npt.NDArray[np.uint8]
 #: Arrays of `LEAST` bytes or more are copied in pieces, those of `FEW` bytes or less
 #: through one small buffer. The dialect copies the others.
-LEAST, FEW = 1 << 22, 1 << 16
+LEAST, FEW = 1 << 22, 1 << 17
 #: Bytes of a piece, and number of pieces: half of them are in flight from the GPU, half
 #: are being copied to their destination.
 PIECE, PIECES = 1 << 21, 16

@@ -213,6 +213,9 @@ def _view(values: Any) -> Any:
     """
     if isinstance(values, Strided):
         return values
+    is_ours = getattr(values, "__cuda_ndarray__", False)  # an array of the dialect
+    if is_ours and not values.stream and values.is_c_contiguous():
+        return values
     interface = getattr(values, "__cuda_array_interface__", None)
     if not dialect.is_available():
         return None

@@ -243,7 +243,7 @@ class Record:
         `HostPlan.order` and `HostPlan.fates`.
     shift : int
         `HostPlan.shift`.
-    left : triple of arrays
+    left : array of uint32, (3 or 4, edges)
         Rows, ends and numbers of the deleted edges.
     other : four arrays, or ()
         Of entries that replaced values: a mask of those that changed any, then rows,
@@ -259,7 +259,7 @@ class Record:
     has_twins: bool
     entries: tuple[Any, Any]
     shift: int
-    left: tuple[Any, ...]
+    left: Any
     other: tuple[Any, ...]
     size: int
 
@@ -276,8 +276,9 @@ class Record:
     @cached_property
     def gone(self) -> tuple[Array, ...]:
         """Sources, targets and numbers of the deleted edges."""
-        rows, ends, numbers = map(on_host, self.left)
-        return _as_given(rows, ends, numbers, self.has_twins)
+        rows, ends, numbers = on_host(self.left)[:3]
+        given = rows.view(np.int32), ends.view(np.int32), numbers
+        return _as_given(*given, self.has_twins)
 
     @cached_property
     def changed(self) -> tuple[Array, ...]:

@@ -8,9 +8,9 @@ of rows and pairs, and their new places. `GpuRowPool.on_host` downloads other ro
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,8 @@ import numpy as np
 from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays as memory
 from featgraph.cuda import foreign, sorting
+from featgraph.cuda.driver import address_of
+from featgraph.cuda.memory import Strided
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
@@ -27,14 +29,14 @@ from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.batches import Batch, on_host, require_choice
 from featgraph.dynamic.inputs import ids_of
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
-from featgraph.dynamic.kernels_cuda import FEW, Passes
+from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
 from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
 from featgraph.graph.building.gpu_edges import (
-    checked_ends,
     checked_values,
     copied_ends,
     marked,
+    surveyed,
     taken,
 )
 
@@ -44,13 +46,15 @@ __all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 #: Most blocks of a launch without barriers: 8 for each multiprocessor of an H200.
 _MOST_BLOCKS = 1056
+#: One block alone plans a small batch on a pool of up to so many slots.
+LEAST_SHARED = 4096
 #: Most entries of a batch whose arrays stay with the pool, 204 bytes each.
 _MOST_KEPT = 1 << 18
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
-#: Indices in the summary of a plan: entries that are inserted and deleted, and all.
-_SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
 _MISSING = ("ignore", "error")
+#: The result of `GpuRowPool.list_left` where no edge leaves.
+_NONE_LEFT = np.empty((3, 0), np.uint32)
 
 
 def uploaded(array: Any) -> Any:
@@ -93,7 +97,7 @@ def _zeros(size: int, dtype: Any, width: int | None = None) -> Any:
 class GpuMemory(HostMemory):
     """Memory of the GPU; calls are asynchronous but for `read`."""
 
-    spare = 1024
+    spare, growth = 1024, 4  # each queue that moves is a copy
     empty: Any = staticmethod(_empty)
     zeros: Any = staticmethod(_zeros)
     part: Any = staticmethod(part_of)
@@ -122,21 +126,22 @@ def gpu_batch(
     sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
     vertex_count: int, loops: str, **options: Any,
 ) -> Batch | None:  # fmt: skip
-    """Check updates that are in memory of the GPU, and copy them on it.
+    """Check updates that are in memory of the GPU.
 
     Return None if they are not, or if the host has to check them; `checked_batch` has
-    the parameters. Ids are checked when the batch is planned. Unless `loops` is "keep",
-    self-loops are counted here, and a batch that has some is downloaded.
+    the parameters. Ids are checked, and ends copied, when the batch is planned. Unless
+    `loops` is "keep", self-loops are counted here, and a batch that has some is
+    downloaded.
     """
     if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
         return None
     for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
         if name in options:
             require_choice(options[name], choices, name)
-    ends, loop_count = copied_ends(sources, targets), 0
+    ends, loop_count = copied_ends(sources, targets, is_shared=True), 0
     if ends is not None and loops != "keep" and kinds:
-        known = checked_ends(*ends, vertex_count, True)
-        ends, loop_count = (None, 0) if known is None else (ends, known.loop_count)
+        least, most, loop_count = surveyed(*ends)
+        ends = ends if least >= 0 and most < vertex_count else None
     if ends is None:
         return None
     count, made = ends[0].size, {}
@@ -156,12 +161,12 @@ class GpuPlan(Plan):
     ----------
     d : Passes
         The arguments of the kernels.
-    is_few : bool
-        Whether one block lists the updates and finds runs.
+    is_few, is_idle : bool
+        Whether one block lists the updates and finds runs; whether there are none.
     count : int
         The number of entries.
-    summary : ndarray of int64
-        Counts read by the host.
+    summary, sums : ndarray of int64, list of int
+        Counts read by the host, and the first of them.
     hub_lengths : int64
         Those of `hubs`.
     writes : for each array, its bits now, the width of a row, and where they will be
@@ -175,17 +180,21 @@ class GpuPlan(Plan):
     entries: Any = ()
     hub_lengths: Any = None
     summary: Any = None
+    sums: list[int]
     gone: Any = None
 
     def __init__(self, updates: Updates, d: Passes, is_few: bool, *sizes: int) -> None:
         super().__init__(sizes[0], sizes[1], bool(d.is_dense))
         self.updates, self.d, self.is_few = updates, d, is_few
         self.shift, self.starts = 1 - d.sides, d.starts
+        self.is_idle = d.most == 0 and not self.is_dense
 
     def read(self, summary: Array, *entries: Any) -> None:
         """Store the counts that the host has read."""
         self.summary, self.tally = summary, summary[: passes.BORN + 1]
-        self.came, self.left, self.count = map(int, summary[_SIZES])
+        self.sums = sums = summary[: passes.HUB_LIST].tolist()
+        self.came, self.left = sums[passes.CAME], sums[passes.GONE]
+        self.count = sums[passes.ENTRIES]
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
         self.entries = tuple(part_of(a, 0, self.count) for a in entries)
 
@@ -202,11 +211,15 @@ class GpuPlan(Plan):
         return part_of(self.d.work, number * self.d.work.shape[1], count)
 
 
-#: Arrays of a small batch that the host reads in one copy: name, size and type.
-_BLOCK: tuple[tuple[str, int, Any], ...] = (
-    ("summary", passes.SUMMARY, np.int64), ("order", FEW, np.int32),
-    ("fates", FEW, np.uint8), ("outcomes", FEW, np.uint8),
-)  # fmt: skip
+#: Arrays of a small batch, in one piece of memory. The host writes those before
+#: "summary", or the table alone, and reads all, each in one copy.
+_BLOCK = np.dtype([
+    ("table", np.int64, (5, CLASS_COUNT)), ("kinds", np.uint8, FEW),
+    ("at", np.int32, FEW), ("other", np.int32, FEW),
+    ("summary", np.int64, passes.SUMMARY), ("order", np.int32, FEW),
+    ("fates", np.uint8, FEW), ("outcomes", np.uint8, FEW),
+])  # fmt: skip
+_FIELDS: Any = _BLOCK.fields
 
 
 class GpuRowPool(RowPool):
@@ -224,6 +237,10 @@ class GpuRowPool(RowPool):
         super().__init__(along, is_twice, slots, vertex_capacity, spec)
         #: Arrays of the passes of small batches, which stay.
         self._kept: dict[str, Any] = {}
+        #: Turns a pair around where rows are those of the sources of edges.
+        self.turned = slice(None, None, -1 if along == "out" else 1)
+        #: The most blocks that can wait for each other.
+        self.most_blocks = memory.multiprocessors()
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
         self.degrees: Any = None
         self.out_degrees: Any = None
@@ -286,24 +303,31 @@ class GpuRowPool(RowPool):
         ids = None if self.ids is None else taken(self.ids, slots)
         return taken(self.ends, slots), taken(self.numbers, slots), columns, ids
 
-    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
-        """Return other ends and rows of edges whose other ends are in a set."""
-        rows = (
-            self.starts,
-            self.stops,
-            self.ends,
-            memory.upload(is_in_set * np.uint8(1)),
-        )
-        count, room = 1 << 12, 0
+    def edges_with(
+        self, dead: Array, out: RowPool | None, vertex_count: int
+    ) -> tuple[Any, Any, Array]:
+        """Return deletions of all edges of some vertices: see `RowPool.edges_with`."""
+        rows, is_in_set = memory.upload(dead), self.classes  # read by a sweep alone
+        passes_over: list[tuple[Any, ...]] = [(self, rows.size, False, 0)]
+        if out is not None:
+            passes_over.append((out, rows.size, False, 1))
+        elif not self.is_twice:
+            is_in_set = memory.filled((vertex_count,), 0, np.uint8)
+            memory.launch_over(reads.mark_rows, rows.size, rows, is_in_set)
+            passes_over.append((self, vertex_count, True, 0))
+        guess = FEW + 4 * rows.size * self.top // vertex_count
+        count, room = min(guess, 2 * self.top + 1), 0
         while count > room:
             found, room = memory.filled((1,), 0, np.int64), count
-            listed = memory.empty((room,), np.int64)
-            memory.launch_over(
-                reads.list_from, 32 * vertex_count, vertex_count, *rows, found, listed
-            )
+            listed = memory.empty((2, room), np.int32)
+            for pool, size, *how in passes_over:
+                memory.launch_over(
+                    reads.list_edges, 32 * size, size, rows, *how, is_in_set,
+                    pool.starts, pool.stops, pool.ends, found, listed,
+                )  # fmt: skip
             count = int(memory.read(found)[0])
-        edges = np.sort(on_host(part_of(listed, 0, count)))
-        return edges & 0xFFFFFFFF, edges >> 32
+        ends = part_of(listed, 0, count), part_of(listed, room, count)
+        return *ends, np.empty(0, np.uint8)
 
     def on_host(self) -> Any:
         """Return a copy of the pool on the host, made once a version."""
@@ -330,27 +354,35 @@ class GpuRowPool(RowPool):
         """Plan the changes of a batch to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        d, looks = plan.d, updates.looks
-        plan.run(passes.list_batch, d.blocks)
-        if looks:
-            most = _blocks() if plan.is_few else _MOST_BLOCKS
-            blocks = min(self.slots // 2048 + 1, most)
-            is_some = updates.policy == KEEP and updates.copies != kernels.ALL
-            for marks_copies in (False, True)[: 1 + bool(updates.deletes and is_some)]:
-                memory.launch(passes.match, blocks, d, marks_copies)
-        plan.run(passes.find_runs, d.blocks)
-        parts, begin = [], 0
-        if not plan.is_few:
-            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
+        d, is_some = plan.d, updates.policy == KEEP and updates.copies != kernels.ALL
+        is_some = is_some and updates.deletes
+        if plan.is_idle:
+            none: Any = np.empty(0, np.uint8)
+            parts = [np.zeros(passes.SUMMARY, np.int64), none, none, none]
+        elif plan.is_few:
+            meet = updates.looks and self.slots > LEAST_SHARED
+            plan.run(
+                passes.plan_batch, self.most_blocks if meet else 1, is_some,
+                threads=min(THREADS, FEW_THREADS),
+            )  # fmt: skip
+            found: Any = memory.read(self._kept["block"]).view(_BLOCK)[0]
+            parts = [found[name] for name in ("summary", "order", "fates", "outcomes")]
+            count = updates.sources.size
+            parts[3] = parts[3][:count].copy()
+            if not updates.is_checked:
+                names = ("other", "at")[self.turned]
+                updates.kept = tuple(found[name][:count].copy() for name in names)
         else:
-            found = memory.read(self._kept["block"])
-            for _, size, dtype in _BLOCK:
-                parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
-                begin += size * dtype().itemsize
-            parts[3] = parts[3][: updates.sources.size].copy()
+            plan.run(passes.list_batch, d.blocks)
+            if updates.looks:
+                blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
+                for marks_copies in (False, True)[: 1 + is_some]:
+                    memory.launch(passes.match, blocks, d, marks_copies)
+            plan.run(passes.find_runs, d.blocks)
+            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
         updates.outcomes = parts.pop()
         plan.read(*parts)
-        if plan.summary[passes.BAD]:  # raises
+        if plan.sums[passes.BAD]:  # raises
             ids_of(on_host(updates.sources), on_host(updates.targets), room[0])
         return plan
 
@@ -379,40 +411,31 @@ class GpuRowPool(RowPool):
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
         marks = updates.looks and updates.deletes
-        arrays = _arrays(self, FEW if is_few else max(most, limit), is_few, marks)
-        given = updates.targets, updates.sources
-        if self.along == "out":
-            given = given[::-1]
-        table = _table_of(self, (self.region, (self.top, self.slots)))
-        if is_few and isinstance(given[0], np.ndarray):  # one copy of all
-            staged, begin = self._kept["staged"], table.size * 2
-            staged[:begin] = table.reshape(-1).view(np.int32)
-            for k, array in enumerate(given):
-                staged[begin + k * FEW :][: array.size] = array
-            memory.write(self._kept["given"], staged)
-            memory.write(arrays["kinds"], updates.kinds)
-        else:
-            at, other = map(uploaded, given)
-            if updates.is_checked:
-                kinds = uploaded(updates.kinds)
-            else:
-                kinds = _same_kinds(self._kept, at.size, int(not updates.deletes))
-            arrays |= {"at": at, "other": other, "kinds": kinds}
-            ends = (at, other) if self.along == "out" else (other, at)
-            (updates.sources, updates.targets), updates.kinds = ends, kinds
-            memory.write(arrays["table"], table)
-        if not is_few:
-            arrays["order"] = memory.empty((most,), np.int32)
-            arrays["fates"] = memory.empty((most,), np.uint8)
-            arrays["outcomes"] = memory.empty((given[0].size,), np.uint8)
-        has_runs = int(self.queues.counts.any())
+        arrays: dict[str, Any] = {}
+        if most or dense:
+            size = FEW if is_few else max(most, limit)
+            arrays = _arrays(self, size, is_few, marks)
+        given: Any = (updates.targets, updates.sources)[self.turned]
+        regions = self.region, (self.top, self.slots)
+        if is_few and most:
+            _put(self, regions, updates.kinds, *given)
+        elif not is_few:
+            memory.write(arrays["table"], _table_of(self, regions))
+            arrays |= _own_arrays(updates, given, most)
+            ends = (arrays["other"], arrays["at"])[self.turned]
+            (updates.sources, updates.targets), updates.kinds = ends, arrays["kinds"]
+            updates.kept = updates.kept or ends
+        if not updates.is_checked:  # a kernel stores them
+            updates.kinds = arrays.get("kinds")  # type: ignore[assignment]
+        begins, stops = self.queues.table[:2]
+        has_runs = int(begins.tobytes() != stops.tobytes())
         return GpuPlan(
             updates,
             Passes(
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
                 int(updates.deletes), has_runs, int(not updates.is_checked),
-                1 if is_few else _blocks(),
+                1 if is_few else self.most_blocks,
                 starts=grown(self.starts, room[1], GpuMemory),
                 stops=grown(self.stops, room[1], GpuMemory),
                 classes=grown(self.classes, room[1], GpuMemory), ends=self.ends,
@@ -432,14 +455,14 @@ class GpuRowPool(RowPool):
         return has_room
 
     def _moves(self, plan: GpuPlan) -> bool:
-        return bool(plan.summary[[passes.COMING, passes.LEAVING]].any())
+        return plan.sums[passes.COMING] + plan.sums[passes.LEAVING] > 0
 
     def _lay(
         self, plan: GpuPlan, counts: Array, regions: Array, short: int
     ) -> int | None:
         """Lay rows into free regions, which kernels have done where there are two."""
         del counts
-        cuts = [int(plan.summary[passes.CUT]), short]
+        cuts = [plan.sums[passes.CUT], short]
         if len(regions) > 2:  # kernels take the first and the last alone
             table = memory.upload(_table_of(self, regions))
             plan.d = plan.d._replace(table=table, regions=len(regions))
@@ -451,7 +474,7 @@ class GpuRowPool(RowPool):
         return bisect_left(cuts, short)
 
     def _find_hubs(self, plan: Any) -> None:
-        count = int(plan.summary[passes.HUBS])
+        count = plan.sums[passes.HUBS]
         if count == 0 and not plan.is_dense:
             plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths
             return
@@ -476,24 +499,22 @@ class GpuRowPool(RowPool):
         plan.hubs, plan.hub_lengths = hubs[order], lengths[order]
 
     def _lay_out(self, plan: GpuPlan, fresh: RowPool, needed: int) -> None:
-        del fresh
-        plan.d = plan.d._replace(
-            table=memory.upload(_table_of(self, [(0, needed)])), regions=1
-        )
+        fresh._kept = self._kept  # type: ignore[attr-defined]
+        table = memory.upload(_table_of(self, [(0, needed)]))
+        plan.d = plan.d._replace(table=table, regions=1)
         plan.run(passes.lay_rows, plan.d.blocks, False)
 
     # -- apply
 
-    def list_left(self, plan: GpuPlan, is_logged: bool) -> tuple[Any, ...]:
+    def list_left(self, plan: GpuPlan, is_logged: bool) -> tuple[Any, Any]:
         """Return where `apply` lists the edges that leave: see `RowPool.list_left`."""
         rows = 3 + (self.ids is not None)
         count = plan.left if is_logged or self.ids is not None else 0
         if not count:
-            return (np.empty(0, np.int32),) * 2 + (np.empty(0, np.uint32),) * 2
+            return _NONE_LEFT, _NONE_LEFT[0]
         plan.gone = memory.empty((rows, count), np.uint32)
-        left = [part_of(plan.gone, k * count, count) for k in range(rows)]
-        left.append(np.empty(0, np.uint32))
-        return left[0].view(np.int32), left[1].view(np.int32), *left[2:4]
+        ids = part_of(plan.gone, 3 * count, count) if rows > 3 else _NONE_LEFT[0]
+        return plan.gone, ids
 
     def ids_for(self, plan: GpuPlan, free: Any, next_id: int, room: int) -> Any:
         """Return ids for edges that come, by entry: see `RowPool.ids_for`."""
@@ -532,14 +553,14 @@ class GpuRowPool(RowPool):
         for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
             kept = to
             if plan.fresh is None and plan.left:
-                size = int(plan.summary[passes.COPIED]) * width
+                size = plan.sums[passes.COPIED] * width
                 kept = _spare(self._kept, len(plan.writes), size, old.dtype)
             plan.writes.append((old, width, to, kept))
-        source = plan.row(passes.SOURCE, plan.count)
         for name, column in new.columns.items():
-            values, sources = updates.columns.get(name), source
+            values = updates.columns.get(name)
             if values is None or not plan.count:
                 continue
+            sources = plan.row(passes.SOURCE, plan.count)
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = _combine(plan, self.columns[name], values)
             given = bits_of(values), width_of(values), sources
@@ -567,15 +588,15 @@ class GpuRowPool(RowPool):
         d, updates, ids = plan.d, plan.updates, plan.updates.ids
         (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
         turns = 1 + (new is self and plan.left > 0)
-        launches = [(turn, turn + 1) for turn in range(turns)]
-        work = max(int(plan.summary[passes.COPIED]) // passes.STEPS, d.most, 1)
+        launches = [] if plan.is_idle else [(turn, turn + 1) for turn in range(turns)]
+        work = max(plan.sums[passes.COPIED] // passes.STEPS, d.most, 1)
         blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
-            launches, blocks = [(0, turns)], _blocks()
+            launches, blocks = [(0, turns)], self.most_blocks
         spare, to = d.order, d if new is self else new
         given = (
             new is not self, ends, kept, numbers, more_kept,
-            self._kept["list"] if plan.gone is None else plan.gone,
+            self._kept.get("list") if plan.gone is None else plan.gone,
             0 if plan.gone is None else plan.gone.shape[0],
             numbers if self.ids is None else self.ids,
             spare if plan.degrees[1] is None else plan.degrees[1],
@@ -583,20 +604,14 @@ class GpuRowPool(RowPool):
             numbers if updates.numbers is None else updates.numbers,
             updates.numbers is not None, updates.number, to.starts, to.stops,
             to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
-            plan.degrees[0] is not None, new is self and bool(plan.freed.any()),
+            plan.degrees[0] is not None, new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
-        for first, last in launches:
-            is_last = last == turns
-            plan.run(
-                reads.apply_batch, blocks, first, last, is_last, *given,
-                threads=COPY_THREADS,
-            )  # fmt: skip
+        run = partial(plan.run, threads=COPY_THREADS)
+        for turn in launches:
+            run(reads.apply_batch, blocks, *turn, turn[1] == turns, *given)
         for write in others:
             for turn in launches:
-                plan.run(
-                    reads.copy_rows, blocks, *turn, new is not self, *write,
-                    threads=COPY_THREADS,
-                )  # fmt: skip
+                run(reads.copy_rows, blocks, *turn, new is not self, *write)
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
         if new.ids is not None and ids is not None:
@@ -636,7 +651,8 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
     found = kept.get("few" if is_few else "many")
     if found is None or found["wide"].shape[1] < size + 2:
         stays = size <= _MOST_KEPT
-        found = _new_arrays(kept, _power_of_two(size) if stays else size, is_few)
+        size = 1 << max(size - 1, 1).bit_length() if stays else size
+        found = _new_arrays(kept, size, pool.most_blocks, is_few)
         if stays:
             kept["few" if is_few else "many"] = found
     marks = {"before": found["totals"], "marks": pool.numbers}  # not written
@@ -645,39 +661,60 @@ def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[st
     return {"gate": kept["gate"], **marks, **found}
 
 
-def _same_kinds(kept: dict[str, Any], count: int, kind: int) -> Any:
-    """Return an array of at least `count` equal kinds; a small one stays in `kept`."""
-    if count > _MOST_KEPT:
-        return memory.filled((count,), kind, np.uint8)
-    name = f"kinds {kind}"
-    if name not in kept or kept[name].size < count:
-        kept[name] = memory.filled((max(count, FEW),), kind, np.uint8)
-    return kept[name]
+def _put(pool: GpuRowPool, regions: Any, *given: Any) -> None:
+    """Write the table and updates: kinds, which kernels may write, and their ends."""
+    few, staged = pool._kept["few"], pool._kept["staged"]
+    names, (*_, end), table = ("kinds", "at", "other"), given, staged["table"]
+    _table_of(pool, regions, table)
+    if isinstance(end, np.ndarray):
+        for name, array in zip(names, given, strict=True):
+            staged[name][: array.size] = array
+        table = staged.reshape(1).view(np.uint8)[: _FIELDS["summary"][1]]
+    else:
+        for name, array in zip(names, given, strict=True):
+            memory.copy(few[name], array)
+    memory.write(few["table"], table)
 
 
-def _new_arrays(kept: dict[str, Any], size: int, is_few: bool) -> dict[str, Any]:
+def _own_arrays(updates: Updates, given: tuple[Any, Any], most: int) -> dict[str, Any]:
+    """Return the arrays of a large batch that stay after it, by name.
+
+    `given` are the ends at rows, and the other ones. Those that callers may overwrite
+    are copied, and kernels write the kinds of their updates.
+    """
+    names, size = ("kinds", "at", "other"), given[0].size
+    shapes: dict[str, Any] = {"order": ((most,), np.int32), "fates": ((most,), "u1")}
+    is_copied = not updates.is_checked and updates.kept is None
+    if is_copied:
+        types = zip(names, ("u1", np.int32, np.int32), strict=True)
+        shapes |= {name: ((size,), kind) for name, kind in types}
+    made = _pieces(shapes)[1] | {"outcomes": memory.empty((size,), np.uint8)}
+    for name, array in zip(names, (updates.kinds, *given), strict=True):
+        if is_copied:
+            memory.copy(made[name], array)
+        else:
+            made[name] = uploaded(array)
+    return made
+
+
+def _new_arrays(
+    kept: dict[str, Any], size: int, blocks: int, is_few: bool
+) -> dict[str, Any]:
     """Return arrays for up to `size` entries and touched rows, by name."""
     shapes: dict[str, tuple[tuple[int, ...], Any]] = {
         "work": ((passes.WORK, size + 1), np.int32),
         "wide": ((passes.WIDE, size + 2), np.int64),
-        "totals": ((_blocks(),), np.int64),
-        "digits": ((_blocks(), sorts_cuda.DIGITS), np.int64),
+        "totals": ((blocks,), np.int64),
+        "digits": ((blocks, sorts_cuda.DIGITS), np.int64),
     }
-    table = (5, CLASS_COUNT), np.int64
     if not is_few:
-        return _pieces(
-            shapes | {"summary": ((passes.SUMMARY,), np.int64), "table": table}
-        )[1]
-    kept["block"], block = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
-    ends = (size,), np.int32
-    kept["given"], given = _pieces({"table": table, "at": ends, "other": ends})
-    kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
-    return block | given | _pieces(shapes | {"kinds": ((size,), np.uint8)})[1]
-
-
-def _power_of_two(size: int) -> int:
-    """Return the least power of two that is not below a size."""
-    return 1 << max(size - 1, 1).bit_length()
+        table = (5, CLASS_COUNT), np.int64
+        summary = (passes.SUMMARY,), np.int64
+        return _pieces(shapes | {"summary": summary, "table": table})[1]
+    made = {name: (kind.shape, kind.base) for name, (kind, _) in _FIELDS.items()}
+    kept["block"], made = _pieces(made)
+    kept["staged"] = np.zeros((), _BLOCK)
+    return made | _pieces(shapes)[1]
 
 
 def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:
@@ -716,25 +753,21 @@ def _pieces(
 ) -> tuple[Any, dict[str, Any]]:
     """Return new memory and arrays in it by name, in the order of `shapes`."""
     made, begin = {}, 0
-    sizes = {n: math.prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
+    sizes = {n: prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
     block = memory.empty((sum(-(-size // 8) * 8 for size in sizes.values()),), np.uint8)
     for name, (shape, dtype) in shapes.items():
-        item = np.dtype(dtype).itemsize
-        piece = memory.piece_of(block, begin, sizes[name], item).view(dtype)
-        if len(shape) > 1:
-            piece = foreign.strided(piece, shape, (item * shape[1], item))
-        made[name], begin = piece, begin + -(-sizes[name] // 8) * 8
+        typed, at = np.dtype(dtype), address_of(block) + begin
+        strides = (typed.itemsize * shape[-1], typed.itemsize)[-len(shape) :]
+        made[name] = Strided(block, at, shape, strides, typed)
+        begin += -(-sizes[name] // 8) * 8
     return block, made
 
 
-def _blocks() -> int:
-    """Return the most blocks that can wait for each other."""
-    return int(memory.multiprocessors())
-
-
-def _table_of(pool: GpuRowPool, regions: Any) -> Array:
-    """Return the queues and free regions as kernels read them."""
-    table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
+def _table_of(pool: GpuRowPool, regions: Any, table: Any = None) -> Array:
+    """Write the queues and free regions, as kernels read them, to a table."""
+    if table is None:
+        table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
     table[:2, :CLASS_COUNT] = pool.queues.table[:2]
-    table[2:4, : len(regions)] = np.transpose(regions)
-    return table
+    for number, region in enumerate(regions):
+        table[2:4, number] = region
+    return table  # type: ignore[no-any-return]

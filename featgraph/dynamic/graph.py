@@ -411,7 +411,8 @@ missing=0, vertices=0)
                     given, "vertices", self.vertex_count, check.BORN_FIRST
                 )
                 self._store.require_living(ids, "vertices")
-            return self._apply(Batch(deaths=np.unique(ids)))
+            ids = np.sort(ids)  # `np.unique` takes 2 ms for 10,000 ids
+            return self._apply(Batch(deaths=ids[np.diff(ids, prepend=-1) > 0]))
 
     def compact(self) -> None:
         """Lay out all rows in order, each with the fewest spare slots.

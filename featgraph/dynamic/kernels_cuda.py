@@ -1,7 +1,8 @@
 """Kernels that plan a batch of updates on the GPU.
 
-A batch passes through three kernels of this module, and `rows_cuda.apply_batch` then
-writes the rows. Plans have the bits of `kernels_cpu`, which has the same steps:
+A batch passes through three kernels of this module, which are one for a small batch
+(`plan_batch`), and `rows_cuda.apply_batch` then writes the rows. Plans have the bits of
+`kernels_cpu`, which has the same steps:
 
 ``list_batch``  sorts the updates by row, and within a row by other end
 ``match``       looks for the pair of each edge of the touched rows among the updates
@@ -39,6 +40,7 @@ from featgraph.dynamic.sorts_cuda import (
     bits_of,
     digits_of,
     meet,
+    meet_grid,
     sort,
     spread,
     threads,
@@ -51,6 +53,8 @@ SHARE = 32 * STEPS
 EVERY = 2**31 - 1
 #: A batch with at most this many entries is planned by one block.
 FEW = 4096
+#: Threads of a block of `plan_batch`, with up to 168 registers.
+FEW_THREADS = 384
 #: Bits of a size class of runs (`kernels_cpu.CLASS_COUNT` and below).
 CLASS_BITS = 7
 #: Rows with at most this many entries are ordered by other end without a sort: each
@@ -133,7 +137,8 @@ HUB_BITS = 32
 #: policy, copies : `kernels_cpu`
 #: is_sided, is_dense, looks, has_marks : 1 if the keys of pairs have sides; if all rows
 #:     are laid out anew; if outcomes depend on the present edges; if edges may leave
-#: has_runs, checks : 1 if there are free runs; if ids may be out of range
+#: has_runs, checks : 1 if there are free runs; if ids may be out of range, and all
+#:     updates are of the same kind, which kernels store
 #: blocks : 1, or the number of blocks that share a pass
 #: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
 #: starts, stops, classes : by vertex: slots of its row, and size class of its run
@@ -149,6 +154,7 @@ Passes = namedtuple(
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
     "has_runs checks blocks at other kinds outcomes starts stops classes ends numbers "
     "order fates work wide marks before totals digits gate summary table runs",
+    defaults=[None] * 21,  # type: ignore[misc]  # arrays: none if there is no update
 )
 
 
@@ -227,6 +233,8 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
         if d.checks != 0 and (min(row, end) < 0 or max(row, end) >= d.none):
             row = end = int32(-1)
             cuda.atomic.add(d.summary, BAD, 1)
+        if d.checks != 0:
+            d.kinds[i] = 1 - d.has_marks
         d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
         for side in range(1 + d.sides):
             is_there = row >= 0 and (side == 0 or row != end)
@@ -253,11 +261,17 @@ def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _look_for_long(e, d):  # type: ignore[no-untyped-def]
-    """Note a row with more than `MOST_RANKED` entries at the last of these."""
-    row = d.work[KEYS, e]
-    if e >= MOST_RANKED and row < d.none and d.work[KEYS, e - MOST_RANKED] == row:
-        d.summary[IS_LONG] = 1
+def _place_entry(e, d):  # type: ignore[no-untyped-def]
+    """Store the place of an entry, and note a row of more than `MOST_RANKED` entries.
+
+    The entries of places, and such rows, are read only if outcomes depend on edges.
+    """
+    d.order[e] = d.work[PLACES, e]
+    if d.looks != 0:
+        d.work[ENTRY_OF, d.order[e]], row = e, d.work[KEYS, e]
+        is_far = e >= MOST_RANKED and row < d.none and d.summary[IS_LONG] == 0
+        if is_far and d.work[KEYS, e - MOST_RANKED] == row:
+            d.summary[IS_LONG] = 1
 
 
 @device_function
@@ -267,9 +281,7 @@ def _number_rows(d):  # type: ignore[no-untyped-def]
         row, j = d.work[KEYS, e], d.wide[SUMS, e + 1] - 1
         # Places without an entry are behind all rows.
         d.work[ROW_OF, e] = j if row < d.none else j + 1
-        d.order[e] = d.work[PLACES, e]
-        d.work[ENTRY_OF, d.order[e]] = e
-        _look_for_long(e, d)
+        _place_entry(e, d)
         if j >= d.wide[SUMS, e]:
             d.work[ROW, j], d.wide[FIRST_OF, j] = row, e
         if row < d.none and (e + 1 == d.most or d.work[KEYS, e + 1] == d.none):
@@ -289,9 +301,7 @@ def _list_all_rows(d):  # type: ignore[no-untyped-def]
             d.summary[ENTRIES], d.summary[COUNT] = first, row
     for e in range(cuda.grid(1), d.most, threads(d)):
         d.work[ROW_OF, e] = d.work[KEYS, e]
-        d.order[e] = d.work[PLACES, e]
-        d.work[ENTRY_OF, d.order[e]] = e
-        _look_for_long(e, d)
+        _place_entry(e, d)
 
 
 @device_function
@@ -558,8 +568,12 @@ def _count_appends(d, parts):  # type: ignore[no-untyped-def]
     """Store in `APPENDED` prefix sums of the entries that append an edge."""
     entries = d.summary[ENTRIES]
     for e in range(cuda.grid(1), entries + 1, threads(d)):
-        d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == codes.APPENDS else 0
-    spread(d.wide[APPENDED], entries + 1, d, parts)
+        is_one = e < entries and d.looks != 0 and d.fates[e] == codes.APPENDS
+        d.wide[APPENDED, e] = int64(is_one) if d.looks != 0 else e
+    if d.looks != 0:
+        spread(d.wide[APPENDED], entries + 1, d, parts)
+    else:  # all entries append
+        meet(d)
 
 
 @device_function
@@ -760,6 +774,24 @@ def find_runs(d):  # type: ignore[no-untyped-def]
     """Run the passes behind `match`: find fates, new lengths of rows, and runs."""
     counts = cuda.shared.array(COUNTS, int32)
     _find_runs(d, counts, cuda.shared.array(WARPS, int64))
+
+
+@kernel(cache=True, launch_bounds=(FEW_THREADS, 1))
+def plan_batch(d, marks_copies):  # type: ignore[no-untyped-def]
+    """Run all passes of a small batch: the first block sorts, all look for pairs."""
+    counts = cuda.shared.array(COUNTS, int32)
+    parts = cuda.shared.array(WARPS, int64)
+    if cuda.blockIdx.x == 0:
+        _list_batch(d, counts, parts)
+    if d.looks != 0:
+        meet_grid(d)
+        _match(d)
+        if marks_copies:
+            meet_grid(d)
+            _mark_copies(d)
+        meet_grid(d)
+    if cuda.blockIdx.x == 0:
+        _find_runs(d, counts, parts)
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))

@@ -49,6 +49,7 @@ from featgraph.dynamic.rows import (
     Spec,
     Threads,
     Updates,
+    edges_of,
     grown,
     living_slots,
 )
@@ -202,13 +203,29 @@ class RowPool:
         """Return starts, stops and ends on the host; entries of other rows may be 0."""
         return self.starts, self.stops, self.ends
 
-    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
-        """Return ends and rows of the edges whose `ends` are in a set of vertices."""
-        count = int(self.out_degrees[is_in_set].sum())
-        targets, sources = np.empty((2, count), np.int32)
-        rows = self.starts[:vertex_count], self.stops, self.ends
-        numba_kernels().find_ends(*rows, is_in_set, targets, sources)
-        return sources, targets
+    def edges_with(
+        self, dead: Array, out: RowPool | None, vertex_count: int
+    ) -> tuple[Any, Any, Array]:
+        """Return sources, targets and kinds of deletions of all edges of some vertices.
+
+        `out` has the rows along "out", if there are any. An edge of two of the vertices
+        is listed twice. A batch on a GPU has no kinds.
+        """
+        pairs = [edges_of(self, dead)]
+        if out is not None:
+            pairs.append(edges_of(out, dead)[::-1])
+        elif not self.is_twice:
+            is_dead = np.zeros(self.starts.size, np.bool_)
+            is_dead[dead] = True
+            count = int(self.out_degrees[is_dead].sum())
+            targets, sources = np.empty((2, count), np.int32)
+            rows = self.starts[:vertex_count], self.stops, self.ends
+            numba_kernels().find_ends(*rows, is_dead, targets, sources)
+            pairs.append((sources, targets))
+        sources, targets = (
+            np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
+        )
+        return sources, targets, np.zeros(sources.size, np.uint8)
 
     def on_host(self) -> Any:
         """Return this pool, which the host can read; a GPU's pool returns a copy."""
@@ -442,24 +459,27 @@ class RowPool:
             ]
         return self._flat
 
-    def list_left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
+    def list_left(self, plan: Any, is_logged: bool) -> tuple[Any, Any]:
         """Return the edges that the batch deletes, for the log and the queue of ids.
 
         Returns
         -------
-        rows, ends, numbers, ids : arrays, (plan.left,)
-            In the order of rows. May be empty unless `is_logged`, or edges have ids.
+        left : uint32, (3 or 4, plan.left)
+            Rows, ends and numbers, in the order of rows. May be empty unless
+            `is_logged`, or edges have ids.
+        ids : uint32, (plan.left,); empty unless edges have ids
         """
         ids = np.empty(0, np.uint32) if self.ids is None else self.ids
-        left = *np.empty((2, plan.left), np.int32), *np.empty((2, plan.left), np.uint32)
+        left = np.empty((3, plan.left), np.uint32)
+        own = np.empty(plan.left if ids.size else 0, np.uint32)
+        rows, plan.left_ends = left[0].view(np.int32), left[1].view(np.int32)
         if plan.left:
             plan.share(
                 numba_kernels().list_gone, plan.rows, plan.starts, plan.gone,
                 plan.gone_at, plan.gone_places, np.cumsum(plan.gone) - plan.gone,
-                self.ends, self.numbers, ids, *left,
+                self.ends, self.numbers, ids, rows, plan.left_ends, left[2], own,
             )  # fmt: skip
-        plan.left_ends = left[1]
-        return left
+        return left, own
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
         """Return ids of inserted edges, by number of entry.

@@ -43,8 +43,8 @@ NONE = np.empty(0, np.int32)
 class HostMemory:
     """Functions on arrays of the host; `gpu_pools.GpuMemory` has the same names."""
 
-    #: The least room of a queue that is allocated anew.
-    spare = 4
+    #: The least room of a queue that is allocated anew, and its room by its length.
+    spare, growth = 4, 2
 
     @staticmethod
     def empty(size: int, dtype: Any) -> Any:
@@ -155,7 +155,7 @@ class Queues:
             return
         counts = self.counts  # all queues move where one has no room
         spare = self._memory.spare + int(counts.sum()) // counts.size
-        room = 2 * (counts + more) + spare
+        room = self._memory.growth * (counts + more) + spare
         begins, part = np.cumsum(room) - room, self._memory.part
         runs = self._memory.empty(int(room.sum()), self.runs.dtype)
         for queue in counts.nonzero()[0].tolist():
@@ -281,6 +281,8 @@ class Updates:
         Ids of inserted edges by number of entry; set before `RowPool.prepare`.
     is_checked : bool
         Whether ids are known to be those of vertices. If not, a plan refuses others.
+    kept : pair of arrays, optional
+        Copies of sources and targets for the log, if callers may overwrite those.
     outcomes : uint8, (M,)
         The outcome of each update, as a code; set by `RowPool.plan`.
     """
@@ -299,6 +301,7 @@ class Updates:
     numbers: Array | None = None
     ids: Array | None = None
     is_checked: bool = True
+    kept: Any = None
     outcomes: Any = None
 
 

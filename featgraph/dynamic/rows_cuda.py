@@ -6,11 +6,11 @@ log, copies the edges of rows that move or shrink, and appends inserted edges.
 
 from __future__ import annotations
 
-from featgraph.cuda.dialect import cuda, device_function, int64, kernel
+from featgraph.cuda.dialect import cuda, device_function, int64, kernel, uint32
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
-from featgraph.dynamic.sorts_cuda import COPY_THREADS, meet_grid
+from featgraph.dynamic.sorts_cuda import COPY_THREADS, FULL_WARP, meet_grid
 
 
 @device_function
@@ -66,19 +66,40 @@ def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-
 
 
 @kernel(cache=True)
-def list_from(count, starts, stops, ends, is_in_set, found, listed):  # type: ignore[no-untyped-def]
-    """List the edges whose other ends are in a set, and count them; one warp per row.
+def mark_rows(rows, is_in_set):  # type: ignore[no-untyped-def]
+    """Mark vertices in a set."""
+    for e in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
+        is_in_set[rows[e]] = 1
 
-    An edge is ``row << 32 | other end``. They are in any order; those that do not fit
-    into `listed` are only counted.
+
+@kernel(cache=True)
+def list_edges(  # type: ignore[no-untyped-def]
+    count, rows, is_swept, is_out, is_in_set, starts, stops, ends, found, listed
+):
+    """List and count the edges of some rows; one warp per row.
+
+    If `is_swept`, of all rows, those edges whose other ends are in a set. Row
+    `is_out` of `listed` is for the other ends, and the other one for the rows. Edges
+    are in any order; those that do not fit are only counted.
     """
     lane = int64(cuda.threadIdx.x) & 31
-    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
-        for slot in range(int64(starts[row]) + lane, int64(stops[row]), 32):
-            if is_in_set[ends[slot]] != 0:
-                place = cuda.atomic.add(found, 0, 1)
-                if place < listed.size:
-                    listed[place] = row << 32 | int64(ends[slot])
+    lower = (uint32(1) << uint32(lane)) - uint32(1)
+    for number in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
+        row = int64(number)
+        if not is_swept:
+            row = int64(rows[number])
+        for base in range(int64(starts[row]), int64(stops[row]), 32):
+            slot, place = base + lane, int64(0)
+            is_there = slot < stops[row]
+            if is_there and is_swept:
+                is_there = is_in_set[ends[slot]] != 0
+            votes = uint32(cuda.ballot_sync(FULL_WARP, is_there))
+            if lane == 0 and votes != 0:
+                place = cuda.atomic.add(found, 0, int64(cuda.popc(votes)))
+            place = cuda.shfl_sync(FULL_WARP, place, 0)
+            place += int64(cuda.popc(uint32(votes & lower)))
+            if is_there and place < listed.shape[1]:
+                listed[is_out, place], listed[1 - is_out, place] = ends[slot], row
 
 
 @kernel(cache=True)
@@ -89,10 +110,8 @@ def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untype
     """
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
         if d.fates[e] == codes.APPENDS:
-            number, count = (
-                int64(d.order[e]) << (1 - d.sides),
-                d.wide[passes.APPENDED, e],
-            )
+            number = int64(d.order[e]) << (1 - d.sides)
+            count = d.wide[passes.APPENDED, e]
             if count < free_count:
                 entry_ids[number] = free[count]
             else:
@@ -169,11 +188,8 @@ def _copy(  # type: ignore[no-untyped-def]
                 break
             j = row_at(d.wide[passes.COPY_AT], count, number, j)
             place = number - d.wide[passes.COPY_AT, j]
-            start, target, now = (
-                d.wide[passes.START, j],
-                d.wide[passes.TARGET, j],
-                place,
-            )
+            start, target = d.wide[passes.START, j], d.wide[passes.TARGET, j]
+            now = place
             # Rows without entries have no marks.
             at = d.wide[passes.AT, j] if d.has_marks != 0 else int64(0)
             if d.has_marks != 0 and at < d.wide[passes.AT, j + 1]:
@@ -205,12 +221,8 @@ def _move(old, place, new, now, width, more_old, more_new, has_more):  # type: i
 def _behind(e, j, d):  # type: ignore[no-untyped-def]
     """Return the slot of an edge that is appended to row j."""
     last = d.wide[passes.APPENDED, d.wide[passes.FIRST_OF, j + 1]]
-    return (
-        d.wide[passes.TARGET, j]
-        + d.wide[passes.LENGTH, j]
-        - last
-        + d.wide[passes.APPENDED, e]
-    )
+    stop = d.wide[passes.TARGET, j] + d.wide[passes.LENGTH, j]
+    return stop - last + d.wide[passes.APPENDED, e]
 
 
 @device_function
@@ -234,11 +246,8 @@ def _write_rows(  # type: ignore[no-untyped-def]
                 own = int64(given[i])
             numbers[slot] = own + side
     for j in range(cuda.grid(1), d.summary[passes.COUNT], cuda.gridsize(1)):
-        row, target, length = (
-            d.work[passes.ROW, j],
-            d.wide[passes.TARGET, j],
-            d.wide[passes.LENGTH, j],
-        )
+        row, target = d.work[passes.ROW, j], d.wide[passes.TARGET, j]
+        length = d.wide[passes.LENGTH, j]
         starts[row], stops[row] = target, target + length
         classes[row] = d.work[passes.CHOSEN, j]
         if has_degrees:

@@ -60,22 +60,30 @@ def threads(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def share(count, d):  # type: ignore[no-untyped-def]
-    """Return the numbers below a count that this thread has: from, to."""
-    each = (int64(count) + threads(d) - 1) // threads(d)
-    low = min(cuda.grid(1) * each, int64(count))
+    """Return the numbers below a count that this warp has: from, to."""
+    warps = threads(d) >> 5
+    each = (int64(count) + warps - 1) // warps
+    low = min((cuda.grid(1) >> 5) * each, int64(count))
     return low, min(low + each, int64(count))
 
 
 @device_function
-def block_sums(own, parts):  # type: ignore[no-untyped-def]
-    """Return the sum over a block's threads before this one, and over all of them."""
-    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
+def warp_sums(own, lane):  # type: ignore[no-untyped-def]
+    """Return the sum over a warp's lanes up to this one."""
     here, offset = int64(own), int32(1)
     while offset < 32:
         other = cuda.shfl_up_sync(FULL_WARP, here, offset)
         if lane >= offset:
             here += other
         offset += offset
+    return here
+
+
+@device_function
+def block_sums(own, parts):  # type: ignore[no-untyped-def]
+    """Return the sum over a block's threads before this one, and over all of them."""
+    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
+    here = warp_sums(own, lane)
     cuda.syncthreads()
     if lane == 31:
         parts[warp] = here
@@ -90,11 +98,15 @@ def block_sums(own, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def spread(values, count, d, parts):  # type: ignore[no-untyped-def]
-    """Replace values by their exclusive prefix sums, behind and before a barrier."""
+    """Replace values by their exclusive prefix sums, behind and before a barrier.
+
+    Each warp has consecutive values, and its lanes take 32 of them at a time.
+    """
     meet(d)
+    lane = int32(cuda.threadIdx.x) & 31
     low, high = share(count, d)
     own = base = int64(0)
-    for place in range(low, high):
+    for place in range(low + lane, high, 32):
         own += values[place]
     ahead, total = block_sums(own, parts)
     if d.blocks > 1:
@@ -105,11 +117,17 @@ def spread(values, count, d, parts):  # type: ignore[no-untyped-def]
         for block in range(cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockDim.x):
             here += d.totals[block]
         _, base = block_sums(here, parts)
-    ahead += base
-    for place in range(low, high):
-        own = values[place]
-        values[place] = ahead
-        ahead += own
+    base += cuda.shfl_sync(FULL_WARP, ahead, 0)
+    own = values[low + lane] if low + lane < high else int64(0)
+    for begin in range(low, high, 32):
+        place = begin + lane
+        # Loaded here, so that the sums below do not wait for memory.
+        later = values[place + 32] if place + 32 < high else int64(0)
+        here = warp_sums(own, lane)
+        if place < high:
+            values[place] = base + here - own
+        base += cuda.shfl_sync(FULL_WARP, here, 31)
+        own = later
     meet(d)
 
 
@@ -203,10 +221,16 @@ def sort(  # type: ignore[no-untyped-def]
                 counts[other * DIGITS + thread] = base
                 base += here
         cuda.syncthreads()
+        found = key = int64(0)
+        if low + lane < high:
+            found, key = _sort_key(keys, through, low + lane, step, source, d)
         for begin in range(low, high, 32):
-            place, digit, key, found = begin + lane, int32(-1), int64(0), int64(0)
+            place, digit, next_found, next_key = begin + lane, int32(-1), found, key
+            if place + 32 < high:  # loaded here, so that the ranks do not wait for it
+                next_found, next_key = _sort_key(
+                    keys, through, place + 32, step, source, d
+                )
             if place < high:
-                found, key = _sort_key(keys, through, place, step, source, d)
                 digit = int32((uint32(key) >> shift) & uint32(used - 1))
             alike = uint32(cuda.match_any_sync(FULL_WARP, digit))
             rank, target = int32(cuda.popc(uint32(alike & lower))), int32(0)
@@ -217,5 +241,6 @@ def sort(  # type: ignore[no-untyped-def]
                 if rank == 0:
                     counts[own + digit] = target + int32(cuda.popc(alike))
                 d.work[to, target], d.work[to + 1, target] = key, found
+            found, key = next_found, next_key
             cuda.syncwarp()
         meet(d)

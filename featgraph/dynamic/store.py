@@ -46,11 +46,11 @@ from featgraph.dynamic.batches import (
 from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
+    NONE,
     Array,
     Queues,
     Spec,
     Threads,
-    edges_of,
     grown,
     living_slots,
 )
@@ -61,7 +61,7 @@ from featgraph.graph.inputs.numbers import number_array
 if TYPE_CHECKING:
     from featgraph.dynamic.batches import Changes
 
-__all__ = ["EdgeStore", "edges_of", "living_slots"]
+__all__ = ["EdgeStore", "living_slots"]
 
 #: All rows are laid out anew by a batch of E / 4 deletions or E / 20 insertions, which
 #: may move as many rows, and after E / 4 updates in all. On a CPU, E / 16 insertions
@@ -338,7 +338,7 @@ class EdgeStore:
     def next_vertices(self, count: int) -> Array:
         """Return the ids that the next inserted vertices get: free ones, then V on."""
         if not count:
-            return np.empty(0, np.int32)
+            return NONE
         freed = self.free_vertices.next(count)
         more = np.arange(count - freed.size, dtype=np.int32) + self.vertex_count
         return np.concatenate([freed, more.astype(np.int32)])
@@ -378,19 +378,9 @@ class EdgeStore:
 
     def _without_edges(self, batch: Batch) -> Batch:
         """Return a batch with deletions of all edges of the vertices in `deaths`."""
-        pool, dead = self.pools["in"], batch.deaths
-        pairs = [edges_of(pool, dead)]
-        if self.directed and "out" in self.pools:
-            pairs.append(edges_of(self.pools["out"], dead)[::-1])
-        elif self.directed:
-            is_dead = np.zeros(self.vertex_capacity, np.bool_)
-            is_dead[dead] = True
-            pairs.append(pool.edges_from(is_dead, self.vertex_count))
-        sources, targets = (
-            np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
-        )
-        kinds = np.zeros(sources.size, np.uint8)
-        return Batch(sources, targets, kinds, deaths=dead)
+        out, dead = self.pools.get("out"), batch.deaths
+        given = self.pools["in"].edges_with(dead, out, self.vertex_count)
+        return Batch(*given, deaths=dead)
 
     def compact(self) -> None:
         """Lay out all rows in order, each in the shortest run for its length."""
@@ -610,7 +600,7 @@ class _Step:
         given = counts[self.kernels.INSERTED] - counts[self.kernels.EDGES]
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + births <= room
-        left, taken = pool.list_left(plan, is_logged), came
+        (left, left_ids), taken = pool.list_left(plan, is_logged), came
         next_id, capacity = store.next_id, store.id_capacity
         if free_ids is not None:
             free, size = free_ids.next(came), 2 * updates.sources.size
@@ -644,7 +634,7 @@ class _Step:
                 store.lives += 1
             if free_ids is not None:
                 free_ids.drop(taken)
-                free_ids.put(left[3])
+                free_ids.put(left_ids)
             if plan.is_dense and not store.by_id:
                 store.free_ids, next_id = None, 0
                 for own in store.pools.values():
@@ -659,7 +649,7 @@ class _Step:
                 store.version = version
                 store._log.add(record, room)
 
-    def _record(self, plan: Any, left: tuple[Array, ...]) -> Record:
+    def _record(self, plan: Any, left: Any) -> Record:
         """Return the record of the batch; `left` is that of `RowPool.list_left`."""
         store, batch, updates, counts = (
             self.store, self.batch, self.updates, self.counts
@@ -673,8 +663,9 @@ class _Step:
         size = born + gone + changed + batch.births + batch.deaths.size
         return Record(
             store.next_number, self.vertices, batch.deaths,
-            (updates.sources, updates.targets), updates.has_twins, plan.entries,
-            plan.shift, left[:3], other, size,
+            updates.kept or (updates.sources, updates.targets), updates.has_twins,
+            plan.entries,
+            plan.shift, left, other, size,
         )  # fmt: skip
 
     def _living(self) -> tuple[Array | None, Array | None]:
@@ -684,8 +675,8 @@ class _Step:
         if living is None or turned is None:
             if not self.batch.deaths.size:
                 return None, None
-            living = np.ones(store.vertex_count, np.bool_)
-            turned = np.zeros(store.vertex_count, np.int64)
+            living, turned = np.zeros(capacity, np.bool_), np.zeros(capacity, np.int64)
+            living[: store.vertex_count] = True
         return grown(living, capacity), grown(turned, capacity)
 
 

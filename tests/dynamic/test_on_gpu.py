@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,8 @@ import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
 from featgraph.cuda import arrays
 from featgraph.dynamic import gpu_pools, kernels_cpu, pools, views
+from featgraph.dynamic import store as stores
+from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
@@ -30,6 +34,7 @@ from tests.dynamic.pairs import check_batches, require_same
 from tests.dynamic.test_programs import ran
 from tests.simt.emulator import EmulationError
 from tests.simt.gpu import Gpu, emulated_gpu, pauses
+from tests.unit.test_hops import calls_within
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 HUB = 66
@@ -55,6 +60,8 @@ def test_batches(
     few, count, threads = BY_BLOCKS[blocks]
     have_blocks(monkeypatch, few, count, threads)
     replace_text(gpu, *RANKED, str(16 * seed))
+    if blocks == "some":
+        replace_text(gpu, *STEPS)
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
 
@@ -62,6 +69,7 @@ def test_batches(
 def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -> None:
     """Have so many blocks meet, and more entries than `few` be shared by them."""
     patch.setattr(gpu_pools, "FEW", few)
+    patch.setattr(gpu_pools, "LEAST_SHARED", 0)
     for name in ("THREADS", "COPY_THREADS"):
         patch.setattr(gpu_pools, name, threads)
     patch.setattr(arrays, "multiprocessors", lambda: count)
@@ -69,6 +77,8 @@ def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -
 
 #: The text of the most entries of a row that no sort orders, before their number.
 RANKED = "MOST_RANKED = 32", "MOST_RANKED = "
+#: The text of how many numbers of slots a lane takes, and that of one.
+STEPS = "STEPS = 8", "STEPS = 1"
 
 
 def replace_text(gpu: Gpu, right: str, *wrong: str) -> None:
@@ -270,6 +280,117 @@ def test_arrays_of_the_gpu(gpu: Gpu) -> None:
         graphs.append(graph)
     assert came[0].outcomes.tolist() == came[1].outcomes.tolist()
     assert graphs[0].digest == graphs[1].digest
+
+
+@pytest.mark.parametrize("few", [4096, 0])
+@pytest.mark.parametrize("directed", [True, False])
+def test_callers_may_overwrite_arrays_of_a_batch(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, directed: bool, few: int
+) -> None:
+    have_blocks(monkeypatch, few, 2, 32)
+    graph = fg.DynamicGraph.from_edges(
+        np.arange(60) % 20, np.arange(60) % 17, vertex_count=24, directed=directed,
+        duplicates="last", target="cuda",
+    )  # fmt: skip
+    graph.neighbors(0)  # rows along "out" take the batch, too
+    given = [arrays.upload(np.array(ends, np.int32)) for ends in ([20, 3], [5, 22])]
+    assert graph.insert_edges(*given).inserted == 2
+    for array in given:
+        arrays.write(array, np.full(2, 23, np.int32))
+    inserted = graph.changes(0).inserted
+    assert [ends.tolist() for ends in inserted] == [[20, 3], [5, 22]]
+    assert graph.contains([20, 3, 23], [5, 22, 23]).tolist() == [True, True, False]
+    graph.audit()
+
+
+def test_small_batches_of_the_gpu_outgrow_a_pool(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a batch is planned twice, then for all rows."""
+    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
+        monkeypatch.setattr(stores, name, 0)
+    both = [EdgeStore(9, duplicates="last", target=t) for t in ("cpu", "cuda")]
+    rng = np.random.default_rng(3)
+    for number in range(12):
+        ends = rng.integers(0, 9, (2, 12)).astype(np.int32)
+        for store, place in zip(both, (np.asarray, arrays.upload), strict=True):
+            kind = number % 4 < 3
+            batch = store.checked(*map(place, ends), kind, {}, 9)
+            assert store.target == "cpu" or not isinstance(batch.sources, np.ndarray)
+            store.apply(batch)
+    assert both[1].moves > 0
+    require_same(both)
+
+
+def test_a_small_batch_takes_few_calls(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of Python take most of its time; their number follows from no size."""
+    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
+        monkeypatch.setattr(stores, name, 0)
+    have_blocks(monkeypatch, 4096, 2, 64)
+    rng, launch = np.random.default_rng(5), gpu.launch
+
+    def launched(*given: Any) -> None:
+        note = sys.getprofile()
+        sys.setprofile(None)
+        launch(*given)
+        sys.setprofile(note)
+
+    monkeypatch.setattr(gpu, "launch", launched)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 200, (2, 900)), vertex_count=200, duplicates="last",
+        capacity=9000, target="cuda",
+    )  # fmt: skip
+    found: dict[str, list[int]] = {"insert": [], "delete": []}
+    for size in (1, 200):
+        for turn in range(2):  # the first one allocates
+            ends = rng.integers(0, 200, (2, size)).astype(np.int32)
+            ends[:, 0] = 7, 100 + len(found["insert"]) + turn
+            given = list(map(arrays.upload, ends))
+            gpu.by_driver.clear()
+            counts = [
+                len(calls_within(partial(update, *given)))
+                for update in (graph.insert_edges, graph.delete_edges)
+            ]
+        assert gpu.by_driver == 2 * ["plan_batch", "apply_batch"]
+        for calls, count in zip(found.values(), counts, strict=True):
+            calls.append(count)
+    assert max(found["insert"]) <= 180, found
+    assert max(found["delete"]) <= 205, found
+
+
+@pytest.mark.parametrize("few", [4096, 0])
+@pytest.mark.parametrize("along", ["in", "out", "undirected"])
+def test_edges_of_deleted_vertices_stay_on_the_gpu(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, along: str, few: int
+) -> None:
+    """Rows along "in" alone are swept; more edges than there is room for come again."""
+    have_blocks(monkeypatch, few, 2, 32)
+    rng, count = np.random.default_rng(6), 60
+    ends = rng.integers(0, count, (2, 240))
+    ends[1, :200] = 7
+    both = []
+    for target in ("cpu", "cuda"):
+        store = EdgeStore(count, directed=along != "undirected", target=target)
+        store.apply(store.checked(*ends, True, {}, count))
+        if along == "out":
+            store.pool("out")
+        both.append(store)
+    gpu.downloads.clear()
+    found = [store.apply(Batch(deaths=np.array([3, 7, 9], np.int32))) for store in both]
+    assert repr(found[0]) == repr(found[1])
+    assert found[0].deleted > 200
+    rounds = 1 + (few == 0)
+    counts = [size for size in gpu.downloads if size == 8]
+    assert len(counts) == rounds
+    assert len(gpu.downloads) <= rounds + len(both[1].pools) + 1
+    require_same(both)
+    gpu.by_driver.clear()
+    for store in both:
+        store.apply(Batch(births=5))
+    assert not gpu.by_driver, "there is no edge"
+    require_same(both)
 
 
 @fg.edge

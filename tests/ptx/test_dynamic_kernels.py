@@ -43,6 +43,7 @@ SIGNATURES = [
     (passes.list_batch, (D,)),
     (passes.find_runs, (D,)),
     (passes.match, (D, YES)),
+    (passes.plan_batch, (D, YES)),
     (passes.lay_rows, (D, YES)),
     (reads.copy_rows, (D, N, N, YES, U32, N, U32, U32)),
     (
@@ -64,7 +65,8 @@ SIGNATURES = [
     (reads.take_rows, (U32, N, I32, U32, N)),
     (reads.measure_all, (I32, I32, I32)),
     (reads.count_ends, (N, I32, I32, I32, I32)),
-    (reads.list_from, (N, I32, I32, I32, U8, I64, I64)),
+    (reads.mark_rows, (I32, U8)),
+    (reads.list_edges, (N, I32, YES, N, U8, I32, I32, I32, I64, I32S)),
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from featgraph.cuda import dialect as cuda_dialect
 if not cuda_dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph.cuda import foreign
 from featgraph.cuda import memory as cuda_memory
 
 
@@ -130,3 +131,21 @@ def test_what_was_lent_without_a_pool_is_forgotten_with_its_memory(
     del array
     gc.collect()
     assert not cuda_memory.is_exposed(768)
+
+
+def test_arrays_of_the_dialect_are_their_own_views() -> None:
+    """But for arrays with gaps, or of a stream that has to be waited for."""
+
+    def array(stream: int, is_dense: bool) -> Any:
+        return SimpleNamespace(
+            __cuda_ndarray__=True, stream=stream, is_c_contiguous=lambda: is_dense,
+            __cuda_array_interface__={"mask": object()},
+        )  # fmt: skip
+
+    own = array(0, True)
+    assert foreign._view(own) is own
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_dialect, "is_available", lambda: True)
+        for other in (array(5, True), array(0, False)):
+            with pytest.raises(NotImplementedError, match="mask"):
+                foreign._view(other)

@@ -30,6 +30,7 @@ __all__ = [
     "ends_of_sides",
     "first_of_each",
     "marked",
+    "surveyed",
 ]
 
 Array = Any
@@ -87,7 +88,7 @@ class GpuEdges:
     @cached_property
     def loop_count(self) -> int:
         """Number of self-loops."""
-        return _surveyed(self.sources, self.targets)[2]
+        return surveyed(self.sources, self.targets)[2]
 
     @property
     def edge_count(self) -> int:
@@ -236,7 +237,7 @@ class GpuEdges:
         return arrays.read(counts)
 
 
-def _surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:
+def surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:
     """Return the least and the highest id, and the number of loops."""
     found = arrays.upload(_NOTHING_FOUND)
     arrays.launch_over(kernels.survey, sources.size, sources, targets, found)
@@ -244,13 +245,22 @@ def _surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:
     return least, most, loops
 
 
-def copied_ends(sources: object, targets: object) -> tuple[Array, Array] | None:
-    """Return an int32 copy of ends on the GPU; None for arrays that cannot be one."""
+def copied_ends(
+    sources: object, targets: object, *, is_shared: bool = False
+) -> tuple[Array, Array] | None:
+    """Return an int32 copy of ends on the GPU; None for arrays that cannot be one.
+
+    If `is_shared`, arrays that are alike already are returned without a copy.
+    """
     u, v = _flat(sources), _flat(targets)
     if u is None or v is None or u.shape != v.shape:
         return None
     if u.dtype.kind not in "iu" or v.dtype.kind not in "iu":
         return None
+    if is_shared and all(
+        a.dtype == np.int32 and a.array.is_c_contiguous() for a in (u, v)
+    ):
+        return u.array, v.array
     both, size = arrays.empty((2 * u.shape[0],), np.int32), 4 * u.shape[0]
     ends = [arrays.piece_of(both, k * size, size, 4).view(np.int32) for k in (0, 1)]
     try:
@@ -271,7 +281,7 @@ def checked_ends(
     own = copied_ends(sources, targets)
     if own is None:
         return None
-    least, most, loops = _surveyed(*own)
+    least, most, loops = surveyed(*own)
     bound = 2**31 - 1 if vertex_count is None else vertex_count
     if least < 0 or most >= bound:
         return None
@@ -310,7 +320,7 @@ def ends_of_sides(
         arrays.upload(indices), *first, other, rows, ends,
     )  # fmt: skip
     sources, targets = (ends, rows) if is_by_column else (rows, ends)
-    if _surveyed(sources, targets)[0] < 0:
+    if surveyed(sources, targets)[0] < 0:
         return None
     made = GpuEdges(sources, targets, sum(sides), False)
     made.loop_count = 0
