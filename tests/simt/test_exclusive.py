@@ -386,6 +386,7 @@ def test_runs_of_many_supersteps_agree_with_the_cpu(schedule: str) -> None:
     assert found["cuda"]["runs"].tolist() == [7] * graph.given_edge_count
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("at", [1, 3])
 @pytest.mark.parametrize("schedule", ["levels", "edge_locked"])
 def test_an_interrupt_waits_for_the_end_of_the_sweep(

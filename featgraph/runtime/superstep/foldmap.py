@@ -330,11 +330,12 @@ class FoldMap:
         """Return the kernel for a State, folded on the first call.
 
         With `incremental`, it patches aggregates in a run that makes these changes.
-        With `traits`, it is the kernel for a graph with these traits.
+        With `traits`, it is a kernel for graphs with these traits, which may be that
+        of a plan for others, with the same text.
         """
         types = state.types
         options_text = repr(options) if options else ""
-        part = state.graph.part
+        part, known_kernels = state.graph.part, self._kernels if traits else None
         traits = traits or graph_traits(part, target)
         if target == "cuda" and any(f.kind.exclusive for f in self.program.functions):
             sizes = graph_sizes(part, target).rounded()
@@ -357,7 +358,7 @@ class FoldMap:
         parsed = replace(parsed, incremental=incremental)
         key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
-            made = fold(self.program, signature, *key[1:], self._kernels)
+            made = fold(self.program, signature, *key[1:], known_kernels)
             self._kernels[key] = made
         known[short_key] = self._kernels[key]
         return known[short_key]
