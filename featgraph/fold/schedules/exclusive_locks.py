@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 #: them at a hub, a sweep took 3.1 s with 32 attempts and 0.76 with as many as it needs;
 #: of shuffled ones 371 and 373 ms (H200, 2026-11-30).
 TRIES = 1 << 16
-#: Blocks a multiprocessor where no vertex has more than so many edges. One where a
-#: vertex has more than a share of all edges: too many groups of lanes would want its
-#: lock (ms by hand with 1, 2, 4 and 8 blocks, shares 1 / 435, 1 / 2,328: 385, 550, 757,
-#: 965; 3.7, 3.5, 3.4, 3.3).
+#: `FREE_BLOCKS` run on a multiprocessor where no vertex has more than `FEW_EDGES`; one
+#: where a vertex has more than 1 / `SHARE` of all edges, as too many groups of lanes
+#: would want its lock. By hand, 1, 2, 4 and 8 blocks took 385, 550, 757 and 965 ms with
+#: 1 / 435 of the edges at a vertex, and 3.7, 3.5, 3.4 and 3.3 with 1 / 2,328.
 FREE_BLOCKS, FEW_EDGES, SHARE = 8, 1000, 1000
 #: The locks of an edge: that of a hub is taken last, and held for the shortest time.
 _LOCKS = (
@@ -129,7 +129,7 @@ class EdgeLockedSchedule(_HeldSchedule):
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1)})
     passes = ", and one behind each pass"
     prepare_ns = 80
-    locks = 3  # they are polled, taken and released
+    locks = 3  # that of each end is tried, and both are released
     does = "edges in the order, both ends locked"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
