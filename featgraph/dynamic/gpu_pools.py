@@ -498,8 +498,8 @@ class GpuRowPool(RowPool):
         order = np.argsort(hubs)
         plan.hubs, plan.hub_lengths = hubs[order], lengths[order]
 
-    def _lay_out(self, plan: GpuPlan, fresh: RowPool, needed: int) -> None:
-        fresh._kept = self._kept  # type: ignore[attr-defined]
+    def _lay_out(self, plan: GpuPlan, fresh: Any, needed: int) -> None:
+        fresh._kept = self._kept  # scratch arrays of batches
         table = memory.upload(_table_of(self, [(0, needed)]))
         plan.d = plan.d._replace(table=table, regions=1)
         plan.run(passes.lay_rows, plan.d.blocks, False)

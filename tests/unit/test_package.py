@@ -101,7 +101,7 @@ READ_BY_RUNTIME = {
     "schedules.mapping",  # the sizes that a schedule finds a grid for
     "printing.module",  # the entries of a kernel, and what they take
     "compiling.kernel",  # what is launched
-    "compiling.jobs",  # what is stored ahead
+    "compiling.jobs",  # groups of equal kernels, which processes store ahead
 }
 
 TOP_LEVEL = {

@@ -4,7 +4,8 @@
 order. In *node locking*, a worker owns a vertex of the second side and locks the other
 ends. A vertex then runs its edges one after the other, so a hub is a chain: on CUDA, a
 warp owns one vertex at a time and tries the locks of its next edges together. An edge
-whose lock is taken is deferred to a later pass.
+whose lock is taken is deferred to a later pass; in edge locking, only after it has been
+tried many times.
 """
 
 from __future__ import annotations

@@ -335,7 +335,7 @@ class FoldMap:
         """
         types = state.types
         options_text = repr(options) if options else ""
-        part, known_kernels = state.graph.part, self._kernels if traits else None
+        part, shared = state.graph.part, self._kernels if traits else None
         traits = traits or graph_traits(part, target)
         if target == "cuda" and any(f.kind.exclusive for f in self.program.functions):
             sizes = graph_sizes(part, target).rounded()
@@ -358,7 +358,7 @@ class FoldMap:
         parsed = replace(parsed, incremental=incremental)
         key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
-            made = fold(self.program, signature, *key[1:], known_kernels)
+            made = fold(self.program, signature, *key[1:], shared)
             self._kernels[key] = made
         known[short_key] = self._kernels[key]
         return known[short_key]
