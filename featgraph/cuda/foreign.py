@@ -310,11 +310,17 @@ def flat(array: Any) -> Any:
 
 
 def three_axes(array: Any) -> Any:
-    """Return a view with three axes; new axes are inserted before the last one."""
+    """Return a view with three axes; new axes are inserted before the last one.
+
+    They have the strides that make the view of a contiguous array contiguous, since
+    kernels of strided arrays are compiled apart.
+    """
     first, last = min(len(array.shape), 1), max(len(array.shape), 1)
-    more = elements.AXES - len(array.shape)
+    more, inner = elements.AXES - len(array.shape), array.dtype.itemsize
+    for size, step in zip(array.shape[first:], array.strides[first:], strict=True):
+        inner = size * step
     shape = (*array.shape[:first], *(1,) * more, *array.shape[first:last])
-    strides = (*array.strides[:first], *(0,) * more, *array.strides[first:last])
+    strides = (*array.strides[:first], *(inner,) * more, *array.strides[first:last])
     return strided(array, shape, strides)
 
 

@@ -56,7 +56,7 @@ from featgraph.runtime.streaming import slices as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.gpu_streams import EmulatedStreams, Streams, pinned
-from tests.simt.lanes import pause
+from tests.simt.lanes import EmulationError, pause
 from tests.simt.memory import GuardedArray
 from tests.simt.pieces import Pieces
 from tests.simt.streams import Order, Touches
@@ -504,6 +504,8 @@ class Gpu:
         self, kernel: Any, blocks: int, threads: int, arguments: Any, stream: Any
     ) -> None:
         name = kernel.py_func.__module__
+        if any(getattr(a, "dtype", None) == np.float16 for a in arguments):
+            raise EmulationError(f"{name}: code of kernels of float16 is not storable")
         if name not in self.modules:
             source = inspect.getsource(sys.modules[name])
             self.modules[name] = self.emulator.load(source, name)

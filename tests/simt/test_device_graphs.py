@@ -137,6 +137,18 @@ def test_a_matrix_of_two_sides_makes_the_graph_of_the_host(
         assert_same(arrays_of(found)[name], array, name)
 
 
+@pytest.mark.parametrize("there", [np.asarray, Foreign])
+def test_weights_of_float16(gpu: Gpu, there: Any) -> None:
+    """The dialect cannot store kernels of float16: the host reads such weights."""
+    ends, weights = np.array([[2, 0, 1], [1, 1, 0]]), np.array([3, 1, 2], np.float16)
+    meant = fg.Graph.from_edges(*ends, weights=weights)
+    found = fg.Graph.from_edges(
+        *map(there, ends), weights=there(weights), target="cuda"
+    )
+    for name, array in arrays_of(meant).items():
+        assert_same(arrays_of(found)[name], array, name)
+
+
 @pytest.mark.parametrize("form", ["csr", "csc"])
 @pytest.mark.parametrize("index", [-1, 3, 4, 2**31 - 1])
 def test_an_index_out_of_a_matrix_is_raised_as_on_the_host(

@@ -472,5 +472,9 @@ def type_of(value: Any) -> Any:
     if isinstance(value, tuple):
         return types.BaseTuple.from_types([*map(type_of, value)], type(value))
     if hasattr(value, "copy_to_host"):
-        return types.Array(from_dtype(value.dtype), value.ndim, "C")
+        flags = dialect.dialect_module("cudadrv.dummyarray").Array.from_desc(
+            0, value.shape, value.strides, value.dtype.itemsize
+        ).flags  # fmt: skip
+        layout = "C" if flags["C_CONTIGUOUS"] else "A"
+        return types.Array(from_dtype(value.dtype), value.ndim, layout)
     return typeof(value)
