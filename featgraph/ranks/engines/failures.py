@@ -138,11 +138,9 @@ class Watching(Protocol):
 
     def waiting(self, call: object) -> AbstractContextManager[None]:
         """Return a context in which the rank is reported as waiting in a call."""
-        ...
 
     def when_lost(self, wake: Callable[[], None]) -> None:
         """Register a function to be called, on another thread, when a rank is lost."""
-        ...
 
     def watch_also(self, awaited: Callable[[], str]) -> Callable[[], None]:
         """Register a function that reports other waits of the rank, such as kernels.
@@ -150,23 +148,18 @@ class Watching(Protocol):
         It is called on another thread, and returns a text, "" without a wait. Returns a
         function that removes it.
         """
-        ...
 
     def raise_lost(self) -> None:
         """Raise `WorkerLostError` if a rank was lost."""
-        ...
 
     def find_loss(self) -> WorkerLostError | None:
         """Return the error of a lost rank after a connection has ended, or None."""
-        ...
 
     def offer(self, name: str, text: str) -> None:
         """Send a text to all ranks, under a name."""
-        ...
 
     def await_offer(self, name: str) -> str:
         """Wait for a text that a rank offers under a name, and return it."""
-        ...
 
 
 @contextmanager

@@ -99,27 +99,22 @@ class Engine(Protocol):
     @property
     def rank(self) -> int:
         """The number of this rank."""
-        ...
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        ...
 
     @property
     def host(self) -> str:
         """The name of the host that this rank is on; see `hosts_of`."""
-        ...
 
     @property
     def traffic(self) -> Traffic:
         """Bytes sent and received by rank, since the start."""
-        ...
 
     @property
     def waited_s(self) -> float:
         """Seconds spent in exchanges, since the start."""
-        ...
 
     @property
     def moved_s(self) -> float:
@@ -127,7 +122,6 @@ class Engine(Protocol):
 
         Unlike `waited_s`, it includes time in which this rank computed meanwhile.
         """
-        ...
 
     @property
     def given(self) -> list[str]:
@@ -135,7 +129,6 @@ class Engine(Protocol):
 
         The next call raises RankMismatchError if they differ between ranks.
         """
-        ...
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Combine the arrays of all ranks, entry by entry, in the order of ranks.
@@ -152,14 +145,12 @@ class Engine(Protocol):
         about : str
             The purpose of the call.
         """
-        ...
 
     def all_gather(self, array: Array, *, about: str = "") -> list[Array]:
         """Return the arrays of all ranks, by rank.
 
         They have the same dtype and shape, but for the size of the first dimension.
         """
-        ...
 
     def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
         """Send an array to each rank, and return the received ones, by rank.
@@ -167,7 +158,6 @@ class Engine(Protocol):
         All arrays, on all ranks, have the same dtype and shape, but for the size of the
         first dimension. The array for the rank itself is returned as a copy.
         """
-        ...
 
     def hand_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
@@ -192,7 +182,6 @@ class Engine(Protocol):
         about : str
             The purpose of the call.
         """
-        ...
 
     def hand_to_all(
         self,
@@ -222,7 +211,6 @@ class Engine(Protocol):
         -----
         Both arrays are aligned to 16 bytes.
         """
-        ...
 
     def begin_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
@@ -233,18 +221,15 @@ class Engine(Protocol):
         the latest by the next call, which calls it first: at most one exchange is in
         flight. All ranks begin and finish in the same order.
         """
-        ...
 
     def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
         """Return the array of rank `root`.
 
         Arrays of the other ranks give only its shape and dtype.
         """
-        ...
 
     def barrier(self, *, about: str = "") -> None:
         """Wait until all ranks have called it."""
-        ...
 
 
 class Beside(NamedTuple):
@@ -277,7 +262,6 @@ class GpuEngine(Engine, Protocol):
         make : callable
             ``make(nbytes)`` returns an uninitialized array of bytes on this GPU.
         """
-        ...
 
     def hand_over(
         self,
@@ -305,7 +289,6 @@ class GpuEngine(Engine, Protocol):
         beside : Beside, optional
             A stream in place of the default one; ranks of one process share it.
         """
-        ...
 
 
 def bytes_of(array: GpuArray | None) -> int:

@@ -48,7 +48,6 @@ class FusedExchange(Protocol):
         Returns the active vertices, ghosts included, and the ghosts whose rows have
         come with `waiting`.
         """
-        ...
 
 
 class Transport(Protocol):
@@ -84,7 +83,6 @@ class Transport(Protocol):
 
         `stays` is whether several supersteps use it.
         """
-        ...
 
     def share(
         self, values: Sequence[Values], changed: Words, sending: Sending = AS_FITS
@@ -105,7 +103,6 @@ class Transport(Protocol):
         words
             The ghosts that have been sent from other ranks.
         """
-        ...
 
     def begin(
         self,
@@ -131,7 +128,6 @@ class Transport(Protocol):
             Waits, and returns the ghosts that have been sent. Their rows may be stored
             before it is called, and are to be read after `join`.
         """
-        ...
 
     def join(self) -> None:
         """Make later work wait for the rows of all finished pieces.
@@ -141,14 +137,12 @@ class Transport(Protocol):
 
     def clock(self) -> float:
         """Wait for all launched work, and return the time in seconds."""
-        ...
 
     def begin_wire(self) -> None:
         """Reset the measurement of `wire_s`."""
 
     def wire_s(self, row_bytes: int) -> float:
         """Return the longest time in flight of rows of `row_bytes`, in seconds."""
-        ...
 
     def collect(self, values: Values, mirror: Values, changed: Words) -> None:
         """Store rows of own vertices, by given vertex id, in the mirrors of all ranks.
@@ -178,7 +172,6 @@ class Transport(Protocol):
         words
             Own vertices for which rows have arrived.
         """
-        ...
 
 
 class EdgeTransport(Protocol):

@@ -50,7 +50,6 @@ class Counter(Protocol):
 
     def count(self, words: Words) -> int:
         """Return the number of vertices of a set on all ranks."""
-        ...
 
     def catch_up(self) -> None:
         """Broadcast the results of rank 0 if the other ranks follow it."""
