@@ -32,6 +32,7 @@ from featgraph.ranks.exchange.remote_entries import empty_outbox
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.ranks.exchange.transport import EdgeTransport, Transport
 from featgraph.ranks.exchange.triangles import TriangleSweeps
+from featgraph.ranks.exchange.vertex_sets import Piece
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.frontier import are_many
@@ -581,9 +582,8 @@ class Overlap:
                     came.append(begun())
                 # `found` has all vertices that the piece commits: those that passed an
                 # earlier phase are due in this one, too.
-                begun = self._transport.begin(
-                    values, found, self._sending, pieces, number
-                )
+                piece = Piece(pieces, number)
+                begun = self._transport.begin(values, found, self._sending, piece)
             if begun is not None:
                 came.append(begun())
         finally:

@@ -369,11 +369,11 @@ class Outline:
         "vr-list", unless all rows of the list changed, or none.
         """
         words = -(-size // 32)
-        if count == 0:
-            return cls.of("none", 0, 0, ())
         if form == "auto":
             form = "vr-list" if count < words else "vr"
-        return cls.of("ms" if count == size else form, count, words, entries)
+        if count in (0, size):
+            form = "ms" if count else "none"
+        return cls.of(form, count, words, entries)
 
     @property
     def announcement(self) -> npt.NDArray[np.int64]:
@@ -400,8 +400,6 @@ class Outline:
                 expected=f"rows of a list of {size} vertices",
                 fix="one graph and one version of featgraph on all ranks",
             )
-        if count == 0:
-            return cls.of("none", 0, 0, ())
         return cls.of(FORMS[form], count, -(-size // 32), entries)
 
 
@@ -421,11 +419,6 @@ class Received:
     outline: Outline
     message: Any
     listed: tuple[Array, int]
-
-    @property
-    def count(self) -> int:
-        """Number of rows of each property."""
-        return self.outline.count
 
 
 class Packer:
@@ -481,7 +474,12 @@ class Packer:
             self.launch(gpu_kernels.copy_words, blocks_for(outline.words), given)
         listed = links.taken if outline.words else links.numbers
         for own, first in zip(entries, outline.firsts, strict=True):
-            self.gather(own, (listed, begin), outline.count, message, first)
+            rows = own.array, own.width, listed, begin, outline.count
+            blocks, to = (
+                blocks_for(outline.count * own.width),
+                in_units(message, own.item),
+            )
+            self.launch(gpu_kernels.gather_rows, blocks, (*rows, to, first))
         return message
 
     def received(
@@ -497,42 +495,24 @@ class Packer:
                 links.take_positions(rank, words, outline.count)
         return Received(outline, message, (numbers, links.begins[rank]))
 
-    def gather(
-        self,
-        source: Entries,
-        listed: tuple[Array, int],
-        count: int,
-        message: Array,
-        first: int,
-    ) -> None:
-        """Copy the listed rows of `source` into a message, from entry `first` on."""
-        blocks, to = blocks_for(count * source.width), in_units(message, source.item)
-        given = source.array, source.width, *listed, count, to, first
-        self.launch(gpu_kernels.gather_rows, blocks, given)
-
-    def scatter(
-        self,
-        message: Array,
-        first: int,
-        target: Entries,
-        listed: tuple[Array, int],
-        count: int,
-    ) -> None:
-        """Store rows of a message, from entry `first` on, as the listed rows."""
-        blocks = blocks_for(count * target.width)
-        given = in_units(message, target.item), first, target.width, *listed, count
-        self.launch(gpu_kernels.scatter_rows, blocks, (*given, target.array))
+    def scatter(self, came: Received, which: int, target: Entries) -> None:
+        """Store the rows of property `which` of a message as the listed rows."""
+        count, first = came.outline.count, came.outline.firsts[which]
+        rows = in_units(came.message, target.item), first, target.width
+        given = *rows, *came.listed, count, target.array
+        self.launch(gpu_kernels.scatter_rows, blocks_for(count * target.width), given)
 
     def store(self, came: Received, entries: Sequence[Entries], words: Words) -> None:
         """Store the rows of a message, and add their vertices to a set."""
-        for own, first in zip(entries, came.outline.firsts, strict=True):
-            self.scatter(came.message, first, own, came.listed, came.count)
+        for which, own in enumerate(entries):
+            self.scatter(came, which, own)
         self.add(came, words)
 
     def add(self, came: Received, words: Words) -> None:
         """Add the vertices of a message to a set."""
-        given = *came.listed, came.count, words
-        self.launch(gpu_kernels.add_vertices, blocks_for(came.count), given)
+        count = came.outline.count
+        given = *came.listed, count, words
+        self.launch(gpu_kernels.add_vertices, blocks_for(count), given)
 
 
 def gpu_sender_of(engine: Engine, device: Device) -> GpuEngine | ThroughHost:
@@ -583,7 +563,11 @@ class ThroughHost:
             if landed.size:
                 address = int(landed.ctypes.data)
                 streams.start_read(address, address_of(array), landed.size, stream)
-        self._wait(streams, stream)  # and for the writes of the last call
+        if self._event is None:
+            self._event = streams.make_event()
+        # The last call's writes to the GPU, which read `into`, end with it, too.
+        streams.mark(self._event, stream)
+        streams.wait(self._event)
         coming = [size if rank != own else 0 for rank, size in enumerate(sizes)]
         into = self._into.parts(coming)
 
@@ -605,13 +589,6 @@ class ThroughHost:
 
     def _make(self, size: int) -> GpuArray:
         return self._device.empty((size,), "uint8")
-
-    def _wait(self, streams: Any, stream: int) -> None:
-        """Wait on the host for a stream."""
-        if self._event is None:
-            self._event = streams.make_event()
-        streams.mark(self._event, stream)
-        streams.wait(self._event)
 
 
 class _Landing:

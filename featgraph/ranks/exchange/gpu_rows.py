@@ -49,7 +49,7 @@ from featgraph.ranks.exchange.remote_entries import (
     owned_ids,
 )
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
-from featgraph.ranks.exchange.vertex_sets import Pieces, within
+from featgraph.ranks.exchange.vertex_sets import Piece, Pieces
 from featgraph.ranks.exchange.window_channel import Channel, Part, WindowNumbers
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
@@ -62,7 +62,7 @@ __all__ = [
 
 Array = Any
 Words = Any
-Numbers = list[npt.NDArray[np.integer]]
+Values = Sequence[DeviceValues]
 
 
 class GpuRows:
@@ -109,10 +109,7 @@ class GpuRows:
         return GpuEdges(lists, self, self._device)
 
     def share(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending = AS_FITS,
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         entries = [Entries.of(one) for one in values]
@@ -128,8 +125,7 @@ class GpuRows:
         """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
         own, whole, links = Entries.of(values), Entries.of(mirror), self._ends[::-1]
         for came in self.swap(links, [own], changed, MIRROR):
-            [first] = came.outline.firsts
-            self.packer.scatter(came.message, first, whole, came.listed, came.count)
+            self.packer.scatter(came, 0, whole)
 
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
@@ -144,10 +140,12 @@ class GpuRows:
         reached = self._device.sets.empty(self._word_count)
         target = as_rows(values.array)
         for came in self.swap(self._ends, [every], words, "atomic operations"):
-            rows = came.message.view(outbox.dtype), came.outline.firsts[0], own.width
-            blocks = blocks_for(came.count * own.width)
-            combined = *rows, *came.listed, came.count, target, how
-            self.packer.launch(kernels.combine_rows, blocks, combined)
+            count, first = came.outline.count, came.outline.firsts[0]
+            rows = came.message.view(outbox.dtype), first, own.width, *came.listed
+            blocks = blocks_for(count * own.width)
+            self.packer.launch(
+                kernels.combine_rows, blocks, (*rows, count, target, how)
+            )
             self.packer.add(came, reached)
         return reached
 
@@ -240,57 +238,43 @@ class MessagePieces:
         moving = self._streams.moving
         self._packer = Packer(device, moving.stream, self._out.units)
         self._beside = Beside(moving.handle, partial(self._into.units, item=1))
-        self._known: dict[tuple[Pieces, int], _Piece] = {}
+        self._known: dict[Piece, _Links] = {}
         #: Sets that the streams use, kept until the default stream waits for them.
         self._held: list[Words] = []
 
     def begin(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Values, changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Begin to count the rows of a piece after all earlier launches."""
         entries = [Entries.of(one) for one in values]
-        if number == 0:  # no piece is in flight
-            self._make_room(pieces, entries)
-        key = pieces, number
-        if key not in self._known:
-            self._known[key] = _Piece(self._shard, self._device, pieces, number)
-        piece, streams = self._known[key], self._driver.streams
+        if piece.number == 0:  # no piece is in flight
+            self._make_room(piece.pieces, entries)
+        if piece not in self._known:
+            self._known[piece] = _Links(self._shard, self._device, piece)
+        links, streams = self._known[piece], self._driver.streams
         ghosts = self._device.sets.empty(-(-self._shard.numbers.size // 32))
         self._held += [changed, ghosts]
         marking = self._streams.marking
         streams.mark(self._swept, 0)
         streams.hold(marking.handle, self._swept)
-        piece.sent.leave_marks(changed, marking.stream)
-        source, landed = piece.sent.totals, piece.landed
+        links.sent.leave_marks(changed, marking.stream)
+        source, landed = links.sent.totals, links.landed
         target = int(landed.ctypes.data)
         streams.start_read(target, address_of(source), landed.nbytes, marking.handle)
-        streams.mark(piece.marked, marking.handle)
-        about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
-        return partial(self._swap, piece, entries, ghosts, about, sending)
+        streams.mark(links.marked, marking.handle)
 
-    def _swap(
-        self,
-        piece: _Piece,
-        entries: Sequence[Entries],
-        ghosts: Words,
-        about: str,
-        sending: Sending,
-    ) -> Words:
-        """Exchange the counted rows; return the ghosts whose rows have come."""
-        streams, moving = self._driver.streams, self._streams.moving
-        streams.wait(piece.marked)
-        streams.hold(moving.handle, piece.marked)
-        self._out.begin()
-        self._into.begin()
-        given = self._packer, (piece.sent, piece.taken), entries, piece.landed.tolist()
-        for came in self._rows.swap_marked(*given, about, sending, self._beside):
-            self._packer.store(came, entries, ghosts)
-        return ghosts
+        def finish() -> Words:
+            streams.wait(links.marked)
+            streams.hold(self._streams.moving.handle, links.marked)
+            self._out.begin()
+            self._into.begin()
+            given = self._packer, (links.sent, links.taken), entries, landed.tolist()
+            last = f"rows of ghosts, {piece}", sending, self._beside
+            for came in self._rows.swap_marked(*given, *last):
+                self._packer.store(came, entries, ghosts)
+            return ghosts
+
+        return finish
 
     def join(self) -> None:
         """Make the default stream wait for the rows of all pieces."""
@@ -312,16 +296,14 @@ class MessagePieces:
             )
 
 
-class _Piece:
+class _Links:
     """The send and receive lists of a piece, and host memory for its counts."""
 
-    def __init__(
-        self, shard: Shard, device: Device, pieces: Pieces, number: int
-    ) -> None:
+    def __init__(self, shard: Shard, device: Device, piece: Piece) -> None:
         moving = _streams_of(device).moving.stream
-        sent, ghosts = lists_of(shard)
-        self.sent = GpuLinks(within(sent, pieces.sent[number]), device, moving)
-        self.taken = GpuLinks(within(ghosts, pieces.received[number]), device, moving)
+        sent, taken = piece.of_lists(*lists_of(shard))
+        self.sent = GpuLinks(sent, device, moving)
+        self.taken = GpuLinks(taken, device, moving)
         self.landed: npt.NDArray[np.int32]
         self.landed = cuda.pinned_array(len(sent), np.int32)
         self.marked = device.driver.streams.make_event()  # type: ignore[attr-defined]
@@ -523,14 +505,11 @@ class GpuEdges:
         entries = [Entries.of(one) for one in values]
         stored = [None if one is None else Entries.of(one) for one in others]
         links = self._sent, self._taken
-        scatter = self._rows.packer.scatter
         for came in self._rows.swap(links, entries, marks, _ABOUT, sending):
-            firsts = came.outline.firsts
-            for first, *buffers in zip(firsts, entries, stored, strict=True):
-                for own in buffers:
+            for buffers in (entries, stored):
+                for which, own in enumerate(buffers):
                     if own is not None:
-                        listed, count = came.listed, came.count
-                        scatter(came.message, first, own, listed, count)
+                        self._rows.packer.scatter(came, which, own)
 
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
@@ -615,8 +594,7 @@ class _Returns:
         entries, target = [Entries.of(outbox)], Entries.of(landed)
         packer = self._rows.packer
         for one in self._rows.swap(self._links, entries, used, _ABOUT_OUTBOXES):
-            first = one.outline.firsts[0]
-            packer.scatter(one.message, first, target, one.listed, one.count)
+            packer.scatter(one, 0, target)
             packer.add(one, came)
         return came
 

@@ -43,7 +43,7 @@ from featgraph.ranks.exchange.remote_entries import (
     owned_ids,
 )
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending, does_not_fit
-from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, within
+from featgraph.ranks.exchange.vertex_sets import Boundary, Piece
 from featgraph.ranks.exchange.window_channel import (
     Channel,
     Others,
@@ -58,12 +58,17 @@ from featgraph.runtime.recording.cuda_trace import OPAQUE
 __all__ = ["GpuTransport"]
 
 Words = Any
+Values = Sequence[DeviceValues]
 #: Vertices, and the values of properties whose rows are sent.
-Pair = tuple[Words, Sequence[DeviceValues]]
+Pair = tuple[Words, Values]
 
 
 class WindowRows:
-    """Exchange of rows with other ranks through windows: a `Transport`.
+    """Exchange of rows, sets, counts and results through windows.
+
+    After a superstep, one exchange sends the active set with rows, counts and results:
+    `post_active`, and possibly long after it `receive_active`. It completes the active
+    set, and stores its size on all ranks for the next count.
 
     Parameters
     ----------
@@ -88,10 +93,7 @@ class WindowRows:
         self._posted_by: Channel
 
     def share(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending = AS_FITS,
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`.
 
@@ -99,14 +101,16 @@ class WindowRows:
         """
         self._wire = sending.wire_dtype or self._wire
         channel = self._rows(sending)
-        return channel.take(
-            channel.post([Part(changed, values)], sending=sending)
-        ).first
+        posted = channel.post([Part(changed, values)], sending=sending)
+        return channel.take(posted).first
 
     def post_active(
         self, active: Pair, waiting: Pair | None, sending: Sending = AS_FITS
     ) -> Posted:
-        """Post the active set with rows and results: see `FusedExchange`."""
+        """Post the active vertices and those written before, each set with its rows.
+
+        `waiting` is None if there are no unsent rows.
+        """
         self._wire = sending.wire_dtype or self._wire
         parts = [Part(*active)] if waiting is None else [Part(*active), Part(*waiting)]
         self._posted_by = self._rows(sending)
@@ -115,7 +119,12 @@ class WindowRows:
     def receive_active(
         self, posted: Posted, others: Others = ()
     ) -> tuple[Words, Words]:
-        """Receive the sets and rows of other ranks: see `FusedExchange`."""
+        """Receive the sets and rows posted by other ranks.
+
+        `others` has for each posted property a second buffer for its rows, or None.
+        Returns the active vertices, ghosts included, and the ghosts whose rows have
+        come with `waiting`.
+        """
         active, came = self._posted_by.take(posted, others=others)
         self._counted = active
         return active, came
@@ -259,26 +268,20 @@ class WindowPieces:
         self._stream = streams.make_stream(is_urgent=True)
         self._swept, self._taken = streams.make_event(), streams.make_event()
         self._launched_on = cuda.external_stream(int(self._stream))
-        self._channels: dict[tuple[Pieces, int], Channel] = {}
+        self._channels: dict[Piece, Channel] = {}
         #: Sets that the stream uses, kept until the default stream waits for it.
         self._held: list[Words] = []
 
     def begin(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Values, changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Post the rows of a piece after all earlier launches."""
-        key = pieces, number
-        if key not in self._channels:
-            self._channels[key] = self._channel(pieces, number)
+        if piece not in self._channels:
+            self._channels[piece] = self._channel(piece)
         self._driver.mark(self._swept, 0)
         self._driver.hold(self._stream, self._swept)
         self._held.append(changed)
-        channel = self._channels[key]
+        channel = self._channels[piece]
         posted = channel.post([Part(changed, values)], sending=sending)
 
         def finish() -> Words:
@@ -294,14 +297,11 @@ class WindowPieces:
         self._driver.hold(0, self._taken)
         self._held.clear()
 
-    def _channel(self, pieces: Pieces, number: int) -> Channel:
+    def _channel(self, piece: Piece) -> Channel:
         """Return the channel for the rows of a piece."""
-        send, receive = lists_of(self._shard)
-        sent = within(send, pieces.sent[number])
-        taken = within(receive, pieces.received[number])
-        about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
+        sent, taken = piece.of_lists(*lists_of(self._shard))
         numbers = WindowNumbers(self._device, beside=self._numbers)
-        given = self._engine, self._device, about, numbers
+        given = self._engine, self._device, f"rows of ghosts, {piece}", numbers
         made = Channel(sent, taken, *given)
         made.stream = self._launched_on
         return made
@@ -476,25 +476,17 @@ class GpuTransport:
         return self._messages.over(lists)
 
     def share(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending = AS_FITS,
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         return self._ghosts.share(values, changed, sending)
 
     def begin(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Values, changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Begin to send the rows of a piece: see `Transport`."""
         self.sent_behind += 1
-        return self._pieces.begin(values, changed, sending, pieces, number)
+        return self._pieces.begin(values, changed, sending, piece)
 
     def join(self) -> None:
         """Make later work wait for the rows of all pieces."""
@@ -552,10 +544,7 @@ class MixedRows:
         self._total = device.upload(np.zeros(1, np.int64))
 
     def share(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending = AS_FITS,
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         posted = self._near.post([Part(changed, values)], sending=sending)

@@ -38,7 +38,7 @@ from featgraph.ranks.exchange.row_messages import (
     packing_of,
     store,
 )
-from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, packed, unpacked
+from featgraph.ranks.exchange.vertex_sets import Boundary, Piece, packed, unpacked
 from featgraph.runtime.devices.protocol import Device, Words
 
 __all__ = ["MIRROR", "HostRows"]
@@ -65,19 +65,13 @@ class _Links:
     taken: list[SendList]
     firsts: list[int]
 
-    def within(
-        self, sent: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]
-    ) -> _Links:
-        """Return the lists cut to a range of entries for each rank."""
+    def within(self, piece: Piece) -> _Links:
+        """Return the lists cut to the entries that are in a piece."""
+        bounds = piece.pieces.received[piece.number]
         return _Links(
-            [_cut(link, *ends) for link, ends in zip(self.sent, sent, strict=True)],
-            [_cut(link, *ends) for link, ends in zip(self.taken, taken, strict=True)],
-            [a + begin for a, (begin, _) in zip(self.firsts, taken, strict=True)],
+            *piece.of_lists(self.sent, self.taken),
+            [a + begin for a, (begin, _) in zip(self.firsts, bounds, strict=True)],
         )
-
-
-def _cut(link: SendList, begin: int, end: int) -> SendList:
-    return SendList(link.numbers[begin:end], link.own)
 
 
 class HostRows:
@@ -118,8 +112,7 @@ class HostRows:
             _lists_taken(shard),
             shard.ghosts[:-1].tolist(),
         )
-        #: Pieces and the number of a piece -> the links, cut to that piece.
-        self._links_of: dict[tuple[Pieces, int], _Links] = {}
+        self._links_of: dict[Piece, _Links] = {}
         self.boundary = Boundary(shard, engine, device)
         self.can_overlap = engine.size > 1
         self.sent_behind = 0
@@ -177,21 +170,14 @@ class HostRows:
         return _Links(sent, taken, cuts[:-1].tolist())
 
     def begin(
-        self,
-        values: Sequence[Array],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Sequence[Array], changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Begin to send the rows of a piece: see `Transport`."""
-        key = pieces, number
-        if key not in self._links_of:
-            bounds = pieces.sent[number], pieces.received[number]
-            self._links_of[key] = self._links.within(*bounds)
+        if piece not in self._links_of:
+            self._links_of[piece] = self._links.within(piece)
         self.sent_behind += 1
-        piece = f", piece {number + 1} of {len(pieces.words)}"
-        return self._begin(values, changed, sending, self._links_of[key], piece)
+        links = self._links_of[piece]
+        return self._begin(values, changed, sending, links, f", {piece}")
 
     def join(self) -> None:
         """Do nothing: rows have been stored when a piece is finished."""

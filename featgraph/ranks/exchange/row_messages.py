@@ -126,6 +126,10 @@ class SendList:
                 expected=f"0 to {self.own - 1}",
             )
 
+    def __getitem__(self, some: slice) -> SendList:
+        """Return a range of the list."""
+        return SendList(self.numbers[some], self.own)
+
     @classmethod
     def whole(cls, count: int) -> SendList:
         """Return the list of all rows of an owner."""
