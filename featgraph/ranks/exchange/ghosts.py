@@ -197,25 +197,19 @@ class RankGhosts:
         waiting = {name: buffers.unsent.pop(name) for name in read}
         also = sorted(n for n, words in waiting.items() if words is not active_own)
         sent = sorted({*sent, *(waiting.keys() - set(also))})
-        parts = [(active_own, self._held(buffers, sent))]
+        active_rows, waits = (active_own, _held(buffers, sent)), None
         if also:
             distinct = {id(waiting[name]): waiting[name] for name in also}
             changed = reduce(self._sets.union, distinct.values())
-            parts.append((changed, self._held(buffers, also)))
+            waits = changed, _held(buffers, also)
         fused = self._transport.fused
-        waits = parts[1] if also else None
-        posted = fused.post_active(parts[0], waits, self._sending)
+        posted = fused.post_active(active_rows, waits, self._sending)
         # Rows are stored in both buffers of a property, so that no ghost gets stale.
         others = _second_buffers(buffers, (*sent, *also))
         active, came = fused.receive_active(posted, others)
         arrivals = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
         self._refresh_late(buffers, arrivals)
         return active
-
-    @staticmethod
-    def _held(buffers: Buffers, names: Sequence[str]) -> list[Values]:
-        """Return the values of properties as a transport takes them."""
-        return [buffers.held(name, buffers.property(name)) for name in names]
 
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
         """Mark all rows of some properties as unsent, and of all others as sent."""
@@ -274,7 +268,7 @@ class RankGhosts:
 
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""
-        values = self._held(buffers, names)
+        values = _held(buffers, names)
         ghosts = self._transport.share(values, changed, self._sending)
         buffers.ghosts_came(names, ghosts)
         return ghosts
@@ -318,8 +312,8 @@ class EdgeGhosts:
         names = self._halos[number].reads_next
         if names:
             values = [buffers.held(name, buffers.next_of(name)) for name in names]
-            marks, others = self._transport.all(), [None] * len(values)
-            self._transport.share(values, marks, others, self._sending)
+            others = [None] * len(values)
+            self._transport.share(values, self._transport.all(), others, self._sending)
 
     def note(self, buffers: Buffers, number: int, sources: Words) -> None:
         """Record the entries that a phase writes, on out-edges and at twins."""
@@ -367,6 +361,11 @@ class EdgeGhosts:
         return self._transport.that_differ(marks, now, before)
 
 
+def _held(buffers: Buffers, names: Sequence[str]) -> list[Values]:
+    """Return the values of properties as a transport takes them."""
+    return [buffers.held(name, buffers.property(name)) for name in names]
+
+
 def _second_buffers(buffers: Buffers, names: Iterable[str]) -> list[Values | None]:
     """Return the next buffers of properties, None for those that have none."""
     return [
@@ -384,9 +383,8 @@ def send_unsent(
     """Send the unsent entries of some edge properties to other ranks."""
     if names:
         marks = reduce(transport.union, [buffers.unsent.pop(name) for name in names])
-        values = [buffers.held(name, buffers.property(name)) for name in names]
         others = _second_buffers(buffers, names)
-        transport.share(values, marks, others, sending)
+        transport.share(_held(buffers, names), marks, others, sending)
 
 
 Given = dict[str, Any]

@@ -353,9 +353,9 @@ class HostEdges:
 
     def __init__(self, lists: RemoteEntries, rows: HostRows, device: Device) -> None:
         self._lists, self._rows, self._device = lists, rows, device
-        self._links = _Links(
-            lists.links, [SendList.whole(one.size) for one in lists.received], []
-        )
+        sent = [SendList(one, lists.own) for one in lists.sent]
+        taken = [SendList.whole(one.size) for one in lists.received]
+        self._links = _Links(sent, taken, [])
 
     def all(self) -> Mask:
         """Mark all edges of the lists."""

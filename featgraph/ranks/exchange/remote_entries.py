@@ -97,11 +97,6 @@ class RemoteEntries:
         counts = np.concatenate(([0], np.cumsum([part.size for part in self.sent])))
         return list(pairwise(counts.tolist()))
 
-    @cached_property
-    def links(self) -> list[SendList]:
-        """The send list for each rank."""
-        return [SendList(part, self.own) for part in self.sent]
-
     def alone(self) -> RemoteEntries:
         """Return the lists of a single rank, which sends nothing."""
         none = [self.every[:0]]
@@ -148,11 +143,6 @@ class PartEdges:
         """Row in given order of each edge of the part, by its edge id here."""
         rows = self._given_rows
         return rows() if callable(rows) else rows
-
-    def of(self, shard: Shard) -> PartEdges:
-        """Return these edges for another partition of the same vertices among ranks."""
-        along = "both" if self._has_ghosts else "in"
-        return PartEdges(shard, along, self._given_rows, self.starts)
 
     def id_of_given(self, row: int) -> int:
         """Return the edge id, in the whole graph, of the own edge of a given row.
