@@ -203,15 +203,12 @@ def of_lost_rank(engine: Engine) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        watch = watch_of(engine) if _is_of_gpu(error) else None
+        is_of_gpu = isinstance(error, DeviceError) or dialect.is_of_driver(error)
+        watch = watch_of(engine) if is_of_gpu else None
         known = None if watch is None else watch.find_loss()
         if known is None:
             raise
         raise known from error
-
-
-def _is_of_gpu(error: Exception) -> bool:
-    return isinstance(error, DeviceError) or dialect.is_of_driver(error)
 
 
 def timeout_of(engine: Engine) -> float:

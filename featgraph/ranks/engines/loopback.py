@@ -270,10 +270,7 @@ class _LoopbackEngine(MessageEngine):
         begun = time.perf_counter()
         received = self._start(call, arrays)()
         self.waited_s += time.perf_counter() - begun
-        for rank in range(self.size):
-            if rank != self.rank:
-                self.traffic.sent[rank] += bytes_of(arrays[rank])
-                self.traffic.received[rank] += bytes_of(received[rank])
+        self._count(list(map(bytes_of, arrays)), list(map(bytes_of, received)))
         return received
 
     def _start(self, call: Call, messages: Sequence[Any]) -> Callable[[], list[Any]]:

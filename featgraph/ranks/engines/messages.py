@@ -15,7 +15,6 @@ import os
 import socket
 import struct
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +44,6 @@ __all__ = [
     "Bytes",
     "Finish",
     "MessageEngine",
-    "host_of_process",
     "hosts_of",
     "led",
 ]
@@ -126,7 +124,7 @@ class MessageEngine(ABC):
         #: The exchange in flight.
         self._begun: Begun | None = None
         #: The queue of rank 0's results, if other ranks follow it.
-        self.pending: Any = None
+        self.pending: _PendingResults | None = None
         self.given: list[str] = []
 
     @property
@@ -137,14 +135,14 @@ class MessageEngine(ABC):
     def catch_up(self) -> None:
         """Send pending results of rank 0 to all ranks."""
         if self.pending is not None:
-            self.pending.catch_up()
+            self.pending.catch_up(self)
 
     def _next(self, text: str, about: str) -> Call:
         """Finish the exchange in flight, send pending results; return the next call."""
         if self._begun is not None:
             self._begun.finish()
         if self.pending is not None:
-            self.pending.catch_up()
+            self.pending.catch_up(self)
             self.given.clear()  # the other ranks make the same calls later
         given = "; ".join(self.given)
         self.given.clear()
@@ -309,11 +307,15 @@ class MessageEngine(ABC):
         call, begun = self._next(text, about), time.perf_counter()
         received = self._start(call, messages)()
         self.waited_s += time.perf_counter() - begun
+        self._count([one.nbytes for one in messages], [one.nbytes for one in received])
+        return received
+
+    def _count(self, sent: Sequence[int], received: Sequence[int]) -> None:
+        """Count the bytes of an exchange, but those of the rank to itself."""
         for rank in range(self.size):
             if rank != self.rank:
-                self.traffic.sent[rank] += messages[rank].nbytes
-                self.traffic.received[rank] += received[rank].nbytes
-        return received
+                self.traffic.sent[rank] += sent[rank]
+                self.traffic.received[rank] += received[rank]
 
 
 class _Begun:
@@ -379,18 +381,16 @@ class _PendingResults:
     An engine has one queue, since its exchanges have one order.
     """
 
-    def __init__(self, engine: MessageEngine) -> None:
-        self._engine = weakref.ref(engine)
+    def __init__(self) -> None:
         self._results: deque[tuple[str, Array]] = deque()
         self._since = 0.0
         self._is_sending = False
 
-    def result(self, text: str, array: Array) -> Array:
+    def result(self, engine: MessageEngine, text: str, array: Array) -> Array:
         """Return the next result of rank 0; on rank 0 it is `array`."""
-        engine = self._of()
         if engine.rank:
             if not self._results:
-                self._hand_over()
+                self._hand_over(engine)
             known, found = self._results.popleft()
             if known != text:
                 raise _mismatch_with_rank_0(engine.rank, f"calls {text}", known)
@@ -400,20 +400,19 @@ class _PendingResults:
             self._since = now
         self._results.append((text, array.copy()))
         if len(self._results) >= MOST_RESULTS or now - self._since > MOST_S:
-            self._hand_over()
+            self._hand_over(engine)
         return array.copy()
 
-    def catch_up(self) -> None:
+    def catch_up(self, engine: MessageEngine) -> None:
         """Send all results to other ranks, before any other exchange."""
         if self._results and not self._is_sending:
-            engine = self._of()
             if engine.rank:
                 does = "makes another call"
                 raise _mismatch_with_rank_0(engine.rank, does, self._results[0][0])
-            self._hand_over()
+            self._hand_over(engine)
 
-    def _hand_over(self) -> None:
-        engine, self._is_sending = self._of(), True
+    def _hand_over(self, engine: MessageEngine) -> None:
+        self._is_sending = True
         try:
             message = NOTHING if engine.rank else _packed(self._results)
             gathered = engine.all_gather(message, about="results of rank 0")
@@ -422,12 +421,6 @@ class _PendingResults:
         self._results.clear()
         if engine.rank:
             self._results.extend(_unpacked(gathered[0]))
-
-    def _of(self) -> MessageEngine:
-        engine = self._engine()
-        if engine is None:
-            raise ReferenceError("the engine is gone")
-        return engine
 
 
 def led(engine: Engine) -> Engine:
@@ -446,24 +439,18 @@ class _LedEngine:
 
     def __init__(self, engine: MessageEngine) -> None:
         if engine.pending is None:
-            engine.pending = _PendingResults(engine)
+            engine.pending = _PendingResults()
         self._engine, self._pending = engine, engine.pending
-        self.all_gather, self.all_to_allv = engine.all_gather, engine.all_to_allv
-        self.hand_bytes, self.hand_to_all = engine.hand_bytes, engine.hand_to_all
-        self.broadcast, self.barrier = engine.broadcast, engine.barrier
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes that are not calls: rank, size, traffic, timeouts.
         return getattr(self._engine, name)
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Return the array of rank 0."""
         own = sendable(array)
         *_, text = _reduction(operator, own.dtype, own.shape)
-        found: Array = self._pending.result(
-            f"{text}, for {about}" if about else text, own
-        )
-        return found
+        text = f"{text}, for {about}" if about else text
+        return self._pending.result(self._engine, text, own)
 
 
 #: The length of the JSON header that precedes the arrays of a message.

@@ -62,7 +62,7 @@ from featgraph.ranks.engines.processes import (
 )
 from featgraph.ranks.engines.protocol import Call, Read, Write
 
-__all__ = ["ALIGNMENT", "Layout", "OwnMemory", "PeerMemory", "SharedEngine"]
+__all__ = ["FLAGS", "SharedEngine"]
 
 Words = npt.NDArray[np.int64]
 #: Alignment of messages, and distance of words in different cache lines, in bytes: a
@@ -71,7 +71,6 @@ ALIGNMENT = 64
 _STRIDE = ALIGNMENT // 8
 #: Sizes of windows are multiples of so many bytes.
 _GRAIN = 1 << 20
-_NOTHING = np.empty(0, np.uint8)
 
 
 class Layout:
@@ -140,7 +139,7 @@ class OwnMemory:
         _reserve(self.files[0], 0, layout.nbytes)
         self.control: Bytes = _mapped(self.files[0], layout.nbytes, mmap.PROT_WRITE)
         self.words: Words = _words(self.control)
-        self._windows: list[Bytes] = [_NOTHING] * 2
+        self._windows: list[Bytes] = [NOTHING] * 2
 
     def window(self, turn: int, nbytes: int) -> Bytes:
         """Return a window of at least `nbytes` bytes.
@@ -151,14 +150,14 @@ class OwnMemory:
         if known.size < nbytes:
             # By a quarter at least: messages that grow slowly are seldom mapped anew.
             grown = -(-max(nbytes, known.size * 5 // 4) // _GRAIN) * _GRAIN
-            self._windows[turn] = _NOTHING
+            self._windows[turn] = NOTHING
             _reserve(self.files[1 + turn], known.size, grown)
             self._windows[turn] = _mapped(self.files[1 + turn], grown, mmap.PROT_WRITE)
         return self._windows[turn]
 
     def close(self) -> None:
         """Close the memory."""
-        self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
+        self.control, self.words, self._windows = NOTHING, _words(NOTHING), []
         _close(self.files)
 
 
@@ -176,7 +175,7 @@ class PeerMemory:
         _require_bytes(self._files[0], layout.nbytes)
         self.control: Bytes = _mapped(self._files[0], layout.nbytes)
         self.words: Words = _words(self.control)
-        self._windows: list[Bytes] = [_NOTHING] * 2
+        self._windows: list[Bytes] = [NOTHING] * 2
 
     def message(self, turn: int, offset: int, nbytes: int) -> Bytes:
         """Return a message in a window, as a view."""
@@ -189,7 +188,7 @@ class PeerMemory:
 
     def close(self) -> None:
         """Close the memory."""
-        self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
+        self.control, self.words, self._windows = NOTHING, _words(NOTHING), []
         _close(self._files)
 
 

@@ -20,7 +20,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from threading import Thread
@@ -51,7 +51,7 @@ from featgraph.ranks.engines.processes import (
 )
 from featgraph.ranks.engines.protocol import Beside, Call, GpuArray, bytes_of
 
-__all__ = ["TorchEngine"]
+__all__ = ["TorchEngine", "is_loopback"]
 
 _T = TypeVar("_T")
 
@@ -173,9 +173,7 @@ class TorchEngine(ProcessEngine):
                 got=_text_of(error),
                 fix="NCCL_DEBUG=INFO prints details",
             ) from error
-        for rank in peers:
-            self.traffic.sent[rank] += bytes_of(arrays[rank])
-            self.traffic.received[rank] += sizes[rank]
+        self._count(list(map(bytes_of, arrays)), sizes)
         return made
 
     def _start(
@@ -326,18 +324,15 @@ class _Links:
 
     def _leave_gpus(self) -> None:
         """Begin to abort transfers between GPUs, on a thread that may be abandoned."""
+
+        def abort() -> None:
+            # Launches that wait for transfers continue; received arrays are undefined.
+            with suppress(RuntimeError):  # it may have ended already
+                self._gpus.abort()
+
         if self._gpus is not None and not self._gpus_end:
             self._gpus_end = True
-            abort = Thread(target=self._abort_gpus, name="featgraph abort", daemon=True)
-            abort.start()
-
-    def _abort_gpus(self) -> None:
-        """Abort transfers between GPUs that wait for a lost rank.
-
-        Launches that wait for them continue; the received arrays are undefined.
-        """
-        with suppress(RuntimeError):  # it may have ended already
-            self._gpus.abort()
+            Thread(target=abort, name="featgraph abort", daemon=True).start()
 
     def transfer_on_gpus(
         self,
@@ -346,34 +341,27 @@ class _Links:
         stream: int = 0,
     ) -> None:
         """Send and receive arrays of GPUs, by rank, in the order of a stream."""
-        if stream:
-            gpu = self._torch.cuda
-            with gpu.stream(gpu.ExternalStream(stream)):
-                self._transfer_on_gpus(outgoing, incoming)
-        else:
-            self._transfer_on_gpus(outgoing, incoming)
-
-    def _transfer_on_gpus(
-        self, outgoing: Mapping[int, GpuArray], incoming: Mapping[int, GpuArray]
-    ) -> None:
-        talk, operations = self._talk, []
-        for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
-            for rank, array in arrays.items():
-                # PyTorch lacks some dtypes of integers, but has bytes.
-                sendable = self._torch.as_tensor(array.view(np.uint8))
-                operations.append(talk.P2POp(begin, sendable, rank, self._gpus))
-        if operations:
-            for work in talk.batch_isend_irecv(operations):
-                work.wait()  # on the GPU: later launches of the stream wait for it
+        talk, gpu, operations = self._talk, self._torch.cuda, []
+        with gpu.stream(gpu.ExternalStream(stream)) if stream else nullcontext():
+            for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
+                for rank, array in arrays.items():
+                    # PyTorch lacks some dtypes of integers, but has bytes.
+                    sendable = self._torch.as_tensor(array.view(np.uint8))
+                    operations.append(talk.P2POp(begin, sendable, rank, self._gpus))
+            if operations:
+                for work in talk.batch_isend_irecv(operations):
+                    work.wait()  # on the GPU: later launches of the stream wait for it
 
     def _meeting(self, address: str, port: int, limit: timedelta) -> dict[str, Any]:
         """Return the arguments of a group for the rendezvous of ranks.
 
         With a watch, rank 0 listens at a free port, and offers its number by the watch.
+        Else ranks meet at torchrun's store, or at the address and port.
         """
         watch = self._watch
         if watch is None:
-            return {"init_method": _meeting_point(address, port)}
+            has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+            return {"init_method": "env://" if has_store else f"tcp://{address}:{port}"}
         server: dict[str, Any] = {}
         if self._rank == 0:
             listener = _listener_at(address)
@@ -483,13 +471,6 @@ def _text_of(error: Exception) -> str:
     return text.splitlines()[0].partition(". This is typically")[0]
 
 
-def _meeting_point(address: str, port: int) -> str:
-    """Return the URL of the rendezvous: torchrun's store, or address and port."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return "env://"
-    return f"tcp://{address}:{port}"
-
-
 def _open_sockets() -> dict[int, str]:
     """Return the sockets of this process: number -> unique name; {} without /proc."""
     found: dict[int, str] = {}
@@ -513,18 +494,14 @@ def _listener_at(address: str) -> socket.socket:
     return listener
 
 
-@contextmanager
-def _listening_at(address: str) -> Iterator[None]:
+def _listening_at(address: str) -> AbstractContextManager[None]:
     """Make Gloo listen at the loopback address only, if `address` is one.
 
     By default Gloo takes the address of the host's name. A variable set by the user is
     kept.
     """
-    if not _is_loopback(address):
-        yield
-        return
-    with _variable("GLOO_SOCKET_IFNAME", "lo"):
-        yield
+    is_here = is_loopback(address)
+    return _variable("GLOO_SOCKET_IFNAME", "lo") if is_here else nullcontext()
 
 
 @contextmanager
@@ -540,7 +517,8 @@ def _variable(name: str, value: str) -> Iterator[None]:
         del os.environ[name]
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether an address is that of this host for itself; unknown names are not."""
     try:
         return address == "localhost" or ip_address(address).is_loopback
     except ValueError:

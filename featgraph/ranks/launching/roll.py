@@ -143,11 +143,8 @@ class Roll:
         if one.state in ("ending", "ended"):
             return
         if message["is"] == "hello":
-            one.timeout, one.state, one.since = (
-                float(message["timeout"]),
-                "meeting",
-                now,
-            )
+            one.timeout = float(message["timeout"])
+            one.state, one.since = "meeting", now
         elif message["is"] == "beat":
             one.last, one.state = message, str(message["doing"])
             one.since = now - float(message["for"])

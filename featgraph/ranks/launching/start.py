@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
 from types import TracebackType
 from typing import Any
 
@@ -42,7 +41,7 @@ from featgraph.ranks.engines.loopback import (
 from featgraph.ranks.engines.meeting import is_possible
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.shared_memory import SharedEngine
-from featgraph.ranks.engines.torch_engine import TorchEngine
+from featgraph.ranks.engines.torch_engine import TorchEngine, is_loopback
 from featgraph.ranks.launching.agent import INHERITED, MOST_BYTES, PAGE_BYTES
 from featgraph.ranks.launching.roll import BEAT_S, Loss
 
@@ -271,17 +270,10 @@ def engine_class(
     """
     if name == "auto":
         local = os.environ.get("LOCAL_WORLD_SIZE")
-        are_here = _is_loopback(address) if local is None else local == str(size)
+        are_here = is_loopback(address) if local is None else local == str(size)
         has_memory = are_here and is_possible() and config.gpu_links != "engine"
         name = "shared" if has_memory else "gloo"
     return SharedEngine if name == "shared" else TorchEngine
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return address == "localhost" or ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 #: Seconds to wait for the launcher's report of a loss, after a connection has ended.

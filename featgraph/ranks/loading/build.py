@@ -31,7 +31,6 @@ from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import (
     ROUND_EDGES,
-    Arrived,
     Chunk,
     Division,
     EdgeChunks,
@@ -127,7 +126,7 @@ def count_edges(given: EdgeChunks, kind: Kind) -> Counted:
 
 
 def part_of_edges(
-    arrived: Arrived,
+    arrived: Chunk,
     whole: Whole,
     at: tuple[Division, int],
     along: str,
@@ -148,13 +147,13 @@ def part_of_edges(
     of_own = np.asarray(local.in_degree[:count])
     if out is None:
         out = np.asarray(local.out_degree[:count])
-    rows = _given_rows(whole, local, arrived.rows)
+    rows = _given_rows(whole, local, arrived.all_rows)
     return Found(local, ghosts, rows, (of_own, out))
 
 
-def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived:
+def _by_target(arrived: Chunk, first: int, last: int, whole: Whole) -> Chunk:
     """Return the edges into own vertices by target, with twins as edges."""
-    u, v, rows = arrived.sources, arrived.targets, arrived.rows
+    u, v, rows = arrived.sources, arrived.targets, arrived.all_rows
     into = np.flatnonzero((v >= first) & (v < last))
     twins = np.empty(0, np.int64)
     if not whole.directed:
@@ -166,7 +165,7 @@ def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived
     which = which[order]
     weights = arrived.weights
     given = np.asarray(whole.given_count, rows.dtype)
-    return Arrived(
+    return Chunk(
         np.concatenate((u[into], v[twins]))[order],
         targets[order],
         None if weights is None else weights[which],
@@ -225,7 +224,7 @@ def _own(partition: Partition, rank: int) -> Any:
     return own if partition.order is None else partition.order[own]
 
 
-def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arrived:
+def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Chunk:
     """Return the edges at own vertices, in given order, by numbers of a division."""
     from featgraph.graph.partition import kernels  # loads Numba
 
@@ -240,23 +239,19 @@ def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arr
         ends = numbered.sources, numbered.targets
         count = kernels.list_at(*ends, *own, both_ends, places)
         found.append(numbered.at(places[:count]))
-    total = sum(part.size for part in found)
-    return Arrived(
-        _joined([part.sources for part in found], total, np.int32),
-        _joined([part.targets for part in found], total, np.int32),
-        None if dtype is None else _joined([p.weights for p in found], total, dtype),
-        _joined(
-            [part.rows for part in found],
-            total,
-            offset_dtype(2 * graph.given_edge_count),
-        ),
+    rows_dtype = offset_dtype(2 * graph.given_edge_count)
+    return Chunk(
+        _joined([part.sources for part in found], np.int32),
+        _joined([part.targets for part in found], np.int32),
+        None if dtype is None else _joined([part.weights for part in found], dtype),
+        _joined([part.rows for part in found], rows_dtype),
     )
 
 
-def _joined(parts: list[Any], total: int, dtype: Any) -> Array:
+def _joined(parts: list[Any], dtype: Any) -> Array:
     """Concatenate arrays, and release each as soon as it is copied."""
-    made = np.empty(total, dtype)
-    end = total
+    end = sum(part.size for part in parts)
+    made = np.empty(end, dtype)
     while parts:
         part = parts.pop()
         made[end - part.size : end] = part

@@ -10,6 +10,7 @@ host has counts and ghosts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -138,20 +139,21 @@ def build_on_gpu(
     partition, out = cut.partition, None
     if not kind.both_ends:
         out = _sources_of_all(engine, given, partition)
-    arrived = _exchanged(engine, given, kind, partition)
-    size = arrived.size
+    columns, rows = _exchanged(engine, given, kind, partition)
+    size = int(rows.size)
     wanted = _wanted_of(engine, kind, partition, size)
     # Edges are numbered by their index among those that have arrived, in given order.
-    part = Part(lambda: arrived.pieces(PIECE_EDGES), wanted)
+    part = Part(partial(_cut, columns, 0, PIECE_EDGES), wanted)
     edges = GpuRowEdgeList.of_part(part, kind.weights_dtype, lambda: places)
     places = part.numbers()
-    arrived.let_go()
+    del columns
+    part.forget()
 
     def numbers() -> HostArray:
         found, twins_from = arrays.read(places), max(size, 1)
-        rows: HostArray = arrived.rows[found % twins_from]
-        rows += (found >= size) * rows.dtype.type(kind.given_count)
-        return rows
+        made: HostArray = rows[found % twins_from]
+        made += (found >= size) * made.dtype.type(kind.given_count)
+        return made
 
     whole = counted.whole(kind)
     return _finish(engine, whole, cut, (part, edges), numbers, out)
@@ -165,10 +167,7 @@ def cut_on_gpu(
     columns = edges.sources, edges.targets, weights
     known = graph.directed, along, whole.weights_dtype
     kind = Kind(graph.vertex_count, graph.given_edge_count, *known)
-
-    def pieces() -> Iterator[Piece]:
-        return _cut(columns, 0, PIECE_EDGES)
-
+    pieces = partial(_cut, columns, 0, PIECE_EDGES)
     return part_of_stream(engine, pieces, kind, cut, whole, keeps_numbers=True)
 
 
@@ -230,10 +229,8 @@ def _sources_of_all(
 
 def _pieces(given: EdgeChunks) -> Iterator[Piece]:
     for chunk in given.chunks:
-        first = int(chunk.rows)
-        yield from _cut(
-            (chunk.sources, chunk.targets, chunk.weights), first, ROUND_EDGES
-        )
+        columns = chunk.sources, chunk.targets, chunk.weights
+        yield from _cut(columns, int(chunk.rows), ROUND_EDGES)
 
 
 def _cut(
@@ -255,37 +252,14 @@ def _cut(
         yield Piece(first + begin, *some)
 
 
-class _Arrived:
-    """Received edges, in given order.
-
-    Attributes
-    ----------
-    rows : ndarray of int32 or int64
-        Row in given order of each edge.
-    """
-
-    def __init__(self, columns: tuple[Array, Array, Array | None], rows: Any) -> None:
-        self._columns: Any = columns
-        self.rows: HostArray = rows
-
-    @property
-    def size(self) -> int:
-        """Number of edges."""
-        return int(self.rows.size)
-
-    def pieces(self, most: int) -> Iterator[Piece]:
-        """Yield the edges in pieces, numbered from 0."""
-        return _cut(self._columns, 0, most)
-
-    def let_go(self) -> None:
-        """Release all arrays but the rows."""
-        self._columns = None
-
-
 def _exchanged(
     engine: Engine, given: EdgeChunks, kind: Kind, partition: Partition
-) -> _Arrived:
-    """Send each edge to the owners of its ends; release the given edges."""
+) -> tuple[tuple[Array, Array, Array | None], HostArray]:
+    """Send each edge to the owners of its ends; release the given edges.
+
+    Returns sources, targets and weights of the received edges, in given order, and the
+    row in given order of each.
+    """
     gpu_sender = _gpu_sender(engine)
     bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
     passing = _between(lambda: _pieces(given), partition)
@@ -314,8 +288,7 @@ def _exchanged(
         _take_columns(gpu_sender, sent, [(s, 0) for s in stores], coming[number], at)
     given.chunks.clear()
     u, v, rows, *weights = stores
-    ends = u, v, weights[0] if weights else None
-    return _Arrived(ends, arrays.read(rows))
+    return (u, v, weights[0] if weights else None), arrays.read(rows)
 
 
 def _gpu_sender(engine: Engine) -> Any:
