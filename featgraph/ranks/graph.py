@@ -27,6 +27,7 @@ from featgraph.graph.inputs.take import Borrowed
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import set_degrees
 from featgraph.ranks.engines.failures import of_lost_rank, on_all
+from featgraph.ranks.engines.messages import NOTHING
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.exchange import RankExchange
 from featgraph.ranks.exchange.gather_rows import gather_at, gather_rows
@@ -320,8 +321,21 @@ class DistributedGraph(Graph):
     def gather_first(
         self, first: Callable[[], Any], others: Callable[[], Any], about: str
     ) -> None:
-        """Run a function that iterates over `Pieces` on rank 0: see `gather_first`."""
-        gather_first(self.engine, first, others, about)
+        """Run `first`, which iterates over `Pieces`, on rank 0, and `others` elsewhere.
+
+        An error of `first` is raised on rank 0, and as DistributedError on the others.
+        """
+        if self.engine.rank:
+            others()
+            _to_first(self.engine)
+            return
+        try:
+            first()
+        except BaseException as error:
+            text = f"{about} failed on rank 0: {type(error).__name__}: {error}"
+            _to_first(self.engine, failure=text.encode())
+            raise
+        _to_first(self.engine)
 
     def on_all(self, function: Callable[[], Any], about: str) -> Any:
         """Run a function on each rank; if one fails, raise on all."""
@@ -445,47 +459,23 @@ class Pieces:
         return packed(piece) if self._as_set else piece
 
 
-def gather_first(
-    engine: Engine, first: Callable[[], Any], others: Callable[[], Any], about: str
-) -> None:
-    """Run `first`, which iterates over `Pieces`, on rank 0, and `others` elsewhere.
-
-    An error of `first` is raised on rank 0, and as DistributedError on the others.
-    """
-    if engine.rank:
-        others()
-        _to_first(engine, np.empty(0, np.uint8))
-        return
-    try:
-        first()
-    except BaseException as error:
-        text = f"{about} failed on rank 0: {type(error).__name__}: {error}"
-        _send_error(engine, text.encode())
-        raise
-    _to_first(engine, np.empty(0, np.uint8))
-
-
 def _bytes(rows: Array) -> Array:
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
 
 
-def _to_first(engine: Engine, message: Array) -> list[Array]:
-    """Send a message to rank 0; return the received ones.
+def _to_first(
+    engine: Engine, message: Array = NOTHING, failure: bytes = b""
+) -> list[Array]:
+    """Send a message to rank 0, or from there a failure; return the received ones.
 
     Raises
     ------
     DistributedError
-        On other ranks, if rank 0 has called `_send_error`.
+        On other ranks, if rank 0 has sent a failure.
     """
-    nothing = np.empty(0, np.uint8)
-    messages = [nothing if rank else message for rank in range(engine.size)]
+    error = np.frombuffer(failure, np.uint8)
+    messages = [error if rank else message for rank in range(engine.size)]
     received = engine.all_to_allv(messages, about="rows for rank 0")
     if engine.rank and received[0].size:
         raise DistributedError(received[0].tobytes().decode())
     return received
-
-
-def _send_error(engine: Engine, text: bytes) -> None:
-    message = np.frombuffer(text, np.uint8)
-    messages = [message if rank else message[:0] for rank in range(engine.size)]
-    engine.all_to_allv(messages, about="rows for rank 0")

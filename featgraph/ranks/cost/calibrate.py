@@ -48,7 +48,7 @@ from featgraph.ranks.exchange.row_messages import (
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.foldmap import foldmap
 
-__all__ = ["calibrate", "measure_link"]
+__all__ = ["calibrate"]
 
 #: By target: (vertices, edges per vertex) of the small graph, and of large ones by
 #: width. A large graph is compared with one of as many vertices and an edge each.

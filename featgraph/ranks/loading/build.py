@@ -88,7 +88,7 @@ def build(
     cut, and two numbers for each vertex.
     """
     kind = kind_of(engine, given, along)
-    counted = Counted.of_all(engine, count_edges(given, kind), kind)
+    counted = Counted.of_all(engine, count_edges(given, kind))
     cut = cut_evenly(engine, kind, counted, ranks)
     division = Division.of(cut.partition, cut.partition.places)
     out = None if kind.both_ends else count_sources(engine, given, division)

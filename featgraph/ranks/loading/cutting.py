@@ -97,7 +97,7 @@ class Counted:
     sums: npt.NDArray[np.uint64]
 
     @classmethod
-    def of_all(cls, engine: Engine, own: Counted, kind: Kind) -> Counted:
+    def of_all(cls, engine: Engine, own: Counted) -> Counted:
         """Return the sums of the counts of all ranks; all ranks call it."""
         into = engine.all_reduce(own.into, "sum", about="in-edges")
         sums = engine.all_reduce(own.sums, "sum", about="the digest of a graph")

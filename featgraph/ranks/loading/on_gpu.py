@@ -20,7 +20,8 @@ import numpy.typing as npt
 from featgraph.cuda import arrays, sorting
 from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph
-from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
+from featgraph.graph.building import gpu_edge_kernels
+from featgraph.graph.building import gpu_part_kernels as kernels
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.gpu_edges import marked, taken
 from featgraph.graph.building.gpu_part_edges import PIECE_EDGES, GpuRowEdges
@@ -70,7 +71,7 @@ def surveyed(engine: Engine, pieces: Pieces, kind: Kind) -> Counted:
     """Count streamed edges on the GPUs of all ranks; all ranks call it."""
     own = survey(pieces, kind.counters, kind.shift, kind.directed)
     sums = np.concatenate((own.ends, own.weights))
-    return Counted.of_all(engine, Counted(own.into, sums), kind)
+    return Counted.of_all(engine, Counted(own.into, sums))
 
 
 def _between(pieces: Pieces, partition: Partition) -> Pieces:
@@ -217,9 +218,7 @@ def _sources_of_all(
     counts = arrays.filled((given.vertex_count,), 0, np.int32)
     for chunk in given.chunks:
         sources = chunk.sources
-        arrays.launch_over(
-            gpu_part_kernels.count_entries, sources.size, sources, counts
-        )
+        arrays.launch_over(kernels.count_entries, sources.size, sources, counts)
     found = arrays.read(counts)
     if partition.order is not None:
         found = found[partition.order]
@@ -246,9 +245,7 @@ def _cut(
                 some.append(column)
                 continue
             some.append(arrays.empty((size,), column.dtype))
-            arrays.launch_over(
-                gpu_part_kernels.copy_some, size, column, begin, some[-1]
-            )
+            arrays.launch_over(kernels.copy_some, size, column, begin, some[-1])
         yield Piece(first + begin, *some)
 
 
@@ -324,16 +321,15 @@ def _take_columns(
         is advanced.
     """
     for column, (store, first) in enumerate(stores):
-        messages = [_as_message(some, column) for some in sent]
+        byte = np.dtype(np.uint8)
+        messages = [some[column].view(byte) if some else None for some in sent]
         sizes = [int(count) * store.dtype.itemsize for count in coming]
         came = gpu_sender.hand_over(messages, sizes, about=_ABOUT)
         for rank, message in enumerate(came):
             if message is not None and sizes[rank]:
                 values = message.view(store.dtype)
                 begin = first + int(at[rank])
-                arrays.launch_over(
-                    gpu_part_kernels.put_at, values.size, values, begin, store
-                )
+                arrays.launch_over(kernels.put_at, values.size, values, begin, store)
     at += coming
 
 
@@ -344,7 +340,7 @@ def _flagged(
     size = piece.targets.size
     flags = arrays.empty((size,), np.uint8)
     ends = piece.sources, piece.targets
-    arrays.launch_over(gpu_part_kernels.flag_owned, size, *ends, *bound, is_both, flags)
+    arrays.launch_over(kernels.flag_owned, size, *ends, *bound, is_both, flags)
     places, total = sorting.scanned(flags)
     return flags, places, int(arrays.read(total)[0])
 
@@ -358,17 +354,12 @@ def _columns_for(
         return []
     made = [arrays.empty((count,), dtype) for dtype in dtypes]
     size, chosen = flags.size, (flags, places)
-    first, keep = piece.first, gpu_part_kernels.keep
-    arrays.launch_over(gpu_part_kernels.keep_numbers, size, first, *chosen, made[2])
+    first, keep = piece.first, kernels.keep
+    arrays.launch_over(kernels.keep_numbers, size, first, *chosen, made[2])
     columns = (piece.sources, made[0]), (piece.targets, made[1])
     for column, kept in (*columns, *((piece.weights, kept) for kept in made[3:])):
         arrays.launch_over(keep, size, column, 0, *chosen, kept)
     return made
-
-
-def _as_message(columns: list[Array], number: int) -> Array | None:
-    """Return a view of a column as bytes; None without edges."""
-    return columns[number].view(np.dtype(np.uint8)) if columns else None
 
 
 # -- parts from rows (CSR), without sorting
@@ -393,7 +384,7 @@ class GpuRows:
         if not more:
             return values
         made = arrays.empty((values.size + more,), values.dtype)
-        arrays.launch_over(gpu_part_kernels.put_at, values.size, values, 0, made)
+        arrays.launch_over(kernels.put_at, values.size, values, 0, made)
         return made
 
     def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
@@ -405,7 +396,7 @@ class GpuRows:
                 if rank != own.rank:
                     bounds, at = own.division.own(rank), turn * ranks + rank
                     given = own.sources, begin, end, *bounds, found, at
-                    count = gpu_part_kernels.count_inside
+                    count = kernels.count_inside
                     arrays.launch_over(count, end - begin, *given)
         return arrays.read(found)[: len(spans) * ranks].reshape(-1, ranks)
 
@@ -435,17 +426,17 @@ class GpuRows:
         begin, size = span[0], span[1] - span[0]
         flags = arrays.empty((size,), np.uint8)
         given = edges.sources, begin, *self._own.division.own(rank), flags
-        arrays.launch_over(gpu_part_kernels.flag_inside, size, *given)
+        arrays.launch_over(kernels.flag_inside, size, *given)
         chosen = flags, sorting.scanned(flags)[0]
         targets = arrays.empty((count,), np.int32)
         rows = self._own.offsets, begin, self._span[0], *chosen, targets
-        arrays.launch_over(gpu_part_kernels.keep_rows, size, *rows)
+        arrays.launch_over(kernels.keep_rows, size, *rows)
         made = []
         for column in (edges.sources, edges.rows, edges.weights):
             if column is not None:
                 values = arrays.empty((count,), column.dtype)
                 some = column, begin, *chosen, values
-                arrays.launch_over(gpu_part_kernels.keep, size, *some)
+                arrays.launch_over(kernels.keep, size, *some)
                 made.append(values)
         return [made[0], targets, *made[1:]]
 
@@ -485,29 +476,25 @@ class GpuRows:
         (first, last), size = self._span, self._own.division.size
         marks = arrays.filled((size,), 0, np.uint8)
         for ends in (edges.sources, edges.targets):
-            arrays.launch_over(
-                gpu_part_kernels.mark_others, ends.size, ends, first, last, marks
-            )
+            arrays.launch_over(kernels.mark_others, ends.size, ends, first, last, marks)
         ghosts = marked(marks)
         del marks
         # Rows of ghosts have the received edges, own rows the read ones.
         degrees = arrays.filled((size,), 0, np.int32)
         arrays.launch_over(
-            gpu_part_kernels.count_entries, edges.targets.size, edges.targets, degrees
+            kernels.count_entries, edges.targets.size, edges.targets, degrees
         )
         arrays.launch_over(
-            gpu_part_kernels.put_at, last - first, self._own.degrees, first, degrees
+            kernels.put_at, last - first, self._own.degrees, first, degrees
         )
         known, local_count = (first, ghosts, last - first), last - first + ghosts.size
         numbers = arrays.empty((local_count,), np.int32)
-        arrays.launch_over(gpu_part_kernels.list_own, local_count, *known, numbers)
+        arrays.launch_over(kernels.list_own, local_count, *known, numbers)
         offsets = closed_offsets(taken(degrees, numbers))
         del degrees, numbers
-        local = arrays.filled((size,), gpu_part_kernels.ABSENT, np.int32)
-        arrays.launch_over(gpu_part_kernels.number_own, local_count, *known, local)
-        arrays.launch_over(
-            gpu_part_kernels.localize, edges.sources.size, edges.sources, local
-        )
+        local = arrays.filled((size,), kernels.ABSENT, np.int32)
+        arrays.launch_over(kernels.number_own, local_count, *known, local)
+        arrays.launch_over(kernels.localize, edges.sources.size, edges.sources, local)
         return ghosts, offsets
 
 
@@ -549,9 +536,7 @@ class _GpuGhosts:
             listed = None
             if message is not None:  # messages are read-only
                 listed = arrays.copy_of(message.view(np.dtype(np.int32)))
-                arrays.launch_over(
-                    gpu_part_kernels.lower, listed.size, listed, self._first
-                )
+                arrays.launch_over(kernels.lower, listed.size, listed, self._first)
             self._lists.append(listed)
             found = np.empty(0, np.int32) if listed is None else arrays.read(listed)
             lists.append(freeze(found))
@@ -562,7 +547,7 @@ class _GpuGhosts:
     ) -> HostArray:
         own, about = values.size, "degrees of ghosts"
         made = arrays.empty((own + int(bounds[-1]),), dtype)
-        arrays.launch_over(gpu_part_kernels.put_at, own, values, 0, made)
+        arrays.launch_over(kernels.put_at, own, values, 0, made)
         messages: list[Array | None] = []
         for listed in self._lists:
             message = None
@@ -578,5 +563,5 @@ class _GpuGhosts:
             if message is not None:
                 sent_counts = message.view(dtype)
                 given = sent_counts, own + begin, made
-                arrays.launch_over(gpu_part_kernels.put_at, sent_counts.size, *given)
+                arrays.launch_over(kernels.put_at, sent_counts.size, *given)
         return arrays.read(made)

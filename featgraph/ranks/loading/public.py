@@ -93,14 +93,7 @@ from featgraph.ranks.loading.cutting import (
 from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rows import HostRows, OwnRows, part_of_rows
 
-__all__ = [
-    "drawing_in_parts",
-    "edges_in_parts",
-    "file_in_parts",
-    "matrix_in_parts",
-    "set_up",
-    "warn_alone",
-]
+__all__ = ["set_up"]
 
 Array = npt.NDArray[Any]
 
@@ -345,31 +338,20 @@ def draw_parts(
     bounds = [drawing.count * r // engine.size for r in range(engine.size + 1)]
     share = bounds[engine.rank], bounds[engine.rank + 1]
     if target == "cuda":
-        return _draw_on_gpu(engine, drawing, directed, along, share)
+        from featgraph.ranks.loading.on_gpu import part_of_stream, surveyed
+
+        reals = None if drawing.weights is None else np.dtype(np.float32)
+        known = directed, along, reals, drawing.sides
+        kind = Kind(drawing.vertex_count, drawing.count, *known)
+        counted = surveyed(engine, drawing.pieces(*share), kind)
+        cut, whole = cut_evenly(engine, kind, counted), counted.whole(kind)
+        return part_of_stream(engine, drawing.pieces(), kind, cut, whole)
     chunk = Chunk(*drawing.on_host(*share))
     dtype = None if chunk.weights is None else chunk.weights.dtype
     given = EdgeChunks([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
     del chunk
     number_rows(engine, given)
     return build(engine, given, along)
-
-
-def _draw_on_gpu(
-    engine: Engine,
-    drawing: Drawing,
-    directed: bool,
-    along: str,
-    share: tuple[int, int],
-) -> DistributedGraph:
-    """Build a distributed graph of generated edges on the GPUs of all ranks."""
-    from featgraph.ranks.loading.on_gpu import part_of_stream, surveyed
-
-    dtype = None if drawing.weights is None else np.dtype(np.float32)
-    known = directed, along, dtype, drawing.sides
-    kind = Kind(drawing.vertex_count, drawing.count, *known)
-    counted = surveyed(engine, drawing.pieces(*share), kind)
-    cut, whole = cut_evenly(engine, kind, counted), counted.whole(kind)
-    return part_of_stream(engine, drawing.pieces(), kind, cut, whole)
 
 
 def load_slices(
@@ -415,10 +397,16 @@ def load_slices(
     manifest = slices.manifest
     what, fix = "ranks read different slices", "give all ranks one folder"
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
-    on_gpu = target_of(engine, target, manifest.edge_count) == "cuda"
+    readers: Any = StoredRows
+    steps: Any = HostRows
+    if target_of(engine, target, manifest.edge_count) == "cuda":
+        from featgraph.graph.slices.on_gpu import RowsOnGpu  # imports the dialect
+        from featgraph.ranks.loading.on_gpu import GpuRows
+
+        readers, steps = RowsOnGpu, GpuRows
     along, working = how.along, working_ranks(engine, how.ranks)
     own, rows, names, sums = on_all(
-        engine, lambda: _own_rows(slices, engine, working, on_gpu), about
+        engine, lambda: _own_rows(slices, engine, working, readers), about
     )
     if manifest.sides is not None:
         within = np.array([rows.has_edge_within_a_side(own.sources)], np.int64)
@@ -427,11 +415,6 @@ def load_slices(
     division = own.division
     if division.numbers is not None:
         own.sources = rows.renumbered(own.sources, division.numbers)
-    steps: Any = HostRows
-    if on_gpu:
-        from featgraph.ranks.loading.on_gpu import GpuRows
-
-        steps = GpuRows
     found = part_of_rows(engine, own, along, about, steps)
     require_sums(slices, engine.all_reduce(sums, "sum", about=about))
     whole = Whole(
@@ -451,9 +434,11 @@ def load_slices(
 
 
 def _own_rows(
-    slices: Slices, engine: Engine, working: int, on_gpu: bool
+    slices: Slices, engine: Engine, working: int, readers: Any
 ) -> tuple[OwnRows, PlacedRows, VertexNames | None, npt.NDArray[np.uint64]]:
-    """Read a rank's own rows, to the GPU or the host, and map arrays of all vertices.
+    """Read a rank's own rows, and map arrays of all vertices.
+
+    `readers` is the type of `PlacedRows` that reads them to the host or the GPU.
 
     Returns
     -------
@@ -470,7 +455,7 @@ def _own_rows(
     manifest, rank = slices.manifest, engine.rank
     division, ranges = _divided(slices, engine.size, rank, working)
     names = read_names(slices, maps=True)
-    rows = _kind_of_rows(on_gpu).of(slices, ranges)
+    rows = readers.of(slices, ranges)
     (first, last), starts = ranges[0], None
     if manifest.sides is None and first < last:
         words = slices.read("words", first // WORD, -(-last // WORD))
@@ -496,14 +481,6 @@ def _own_rows(
     at_place = rows.offsets, rows.degrees, rows.read("sources")
     known: Any = manifest.given_count, manifest.directed, outs, starts
     return OwnRows(division, rank, *at_place, read, *known), rows, names, sums
-
-
-def _kind_of_rows(on_gpu: bool) -> Any:
-    if not on_gpu:
-        return StoredRows
-    from featgraph.graph.slices.on_gpu import RowsOnGpu  # imports the dialect
-
-    return RowsOnGpu
 
 
 def _divided(

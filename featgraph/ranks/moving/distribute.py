@@ -211,21 +211,20 @@ class Mover:
 
     def rows(self, own: Array) -> Array:
         """Return the rows of the vertices that this rank owns after the move."""
-        parts = [np.ascontiguousarray(own[some]) for some in self._sent]
-        return self._handed(parts)
+        return self._handed(own, self._sent)
 
     def slots(self, offsets: Array, values: Array) -> Array:
         """Return the values of the edges in the rows of these vertices.
 
         `offsets` are the CSR offsets of own rows before the move.
         """
-        ends = [
+        ends = (
             (int(offsets[some.start]), int(offsets[some.stop])) for some in self._sent
-        ]
-        parts = [np.ascontiguousarray(values[begin:end]) for begin, end in ends]
-        return self._handed(parts)
+        )
+        return self._handed(values, [slice(*pair) for pair in ends])
 
-    def _handed(self, parts: list[Array]) -> Array:
+    def _handed(self, own: Array, sent: Sequence[slice]) -> Array:
+        parts = [np.ascontiguousarray(own[some]) for some in sent]
         found = self._engine.all_to_allv(parts, about="rows of other owners")
         return np.concatenate(found)
 
