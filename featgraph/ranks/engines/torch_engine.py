@@ -45,6 +45,7 @@ from featgraph.ranks.engines.processes import (
     Record,
     Released,
     called,
+    last_record,
     pack,
     require_same_call,
     unpack,
@@ -112,15 +113,11 @@ class TorchEngine(ProcessEngine):
             return
         self._is_open = False
         cause = self._refusal
-        record = Record("ended", self.exchanges)
-        if isinstance(cause, WorkerLostError) and cause.rank is not None:
-            record = Record("failed", self.exchanges, str(cause.got), rank=cause.rank)
-        elif cause is None and error is not None:
-            text = f"{type(error).__name__}: {error}"
-            record = Record("failed", self.exchanges, text, rank=self.rank)
-        # A RankMismatchError has been raised on all ranks.
-        is_reported = self.watch is not None and record.kind == "failed"
-        if (cause is None or record.kind == "failed") and not is_reported:
+        record = last_record(self.rank, self.exchanges, cause, error)
+        # After an interrupt, a transfer on the other thread may not end.
+        can_send = cause is None or isinstance(cause, WorkerLostError)
+        is_reported = self.watch is not None and (cause or error) is not None
+        if record is not None and can_send and not is_reported:
             self._send_records(record, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
 
@@ -448,7 +445,10 @@ class _Links:
             for rank, part in parts.items():
                 try:
                     begin = getattr(self._talk, start)
-                    work = begin(self._tensor(part), rank, group=self._group, tag=tag)
+                    # PyTorch warns of read-only memory.
+                    own = part if part.flags.writeable else part.copy()
+                    tensor = self._torch.from_numpy(own)
+                    work = begin(tensor, rank, group=self._group, tag=tag)
                     works.append((rank, work))
                 except RuntimeError as error:
                     lost.setdefault(rank, _text_of(error))
@@ -459,10 +459,6 @@ class _Links:
                 except RuntimeError as error:
                     lost[rank] = _text_of(error)
         return lost
-
-    def _tensor(self, part: Bytes) -> Any:
-        # PyTorch warns of read-only memory.
-        return self._torch.from_numpy(part if part.flags.writeable else part.copy())
 
 
 def _text_of(error: Exception) -> str:

@@ -545,15 +545,9 @@ class Overlap:
     def end(self) -> None:
         """End a superstep, when all rows have arrived."""
         self.came = None
-        self._choice.end(self._transport.clock, self._wire_s)
-
-    def _wire_s(self) -> float:
-        """Return the time in flight of the current superstep's rows, in seconds.
-
-        Through windows it is the cost model's time of the link, since the host cannot
-        time the stores of kernels.
-        """
-        return float(self._transport.wire_s(self._row))
+        self._choice.end(
+            self._transport.clock, lambda: float(self._transport.wire_s(self._row))
+        )
 
     def _in_pieces(
         self, own: Any, given: Given, values: Sequence[Any]

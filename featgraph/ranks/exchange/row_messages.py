@@ -409,14 +409,16 @@ def encode(
         if is_rounded:
             listed = (np.arange(count),) * 2 if is_all else (link.numbers, taken)
             large = loops().round_rows(source, *listed, out, packing.wire_dtype)
-            too_large = too_large if large < 0 else (dtype, source[large])
+            too_large = too_large if large < 0 else (str(dtype), source[large])
         elif has_whole_range:
             out[:] = source[:count]
         else:
             _gather_rows(source, link.numbers, taken, out)
     _write_positions(chosen, message[end:])
     if too_large is not None:
-        raise _does_not_fit(*too_large, str(packing.wire_dtype))
+        what, row = too_large
+        value = max(row[np.isfinite(row)], key=abs)
+        raise does_not_fit(what, str(value), str(packing.wire_dtype))
     return message
 
 
@@ -494,11 +496,6 @@ def store(arrived: Arrived, arrays: Sequence[Array | None], first: int) -> None:
         else:
             units = _matrix(rows, unit), places, first, _matrix(array, unit)
             loops().scatter_rows(*units)
-
-
-def _does_not_fit(dtype: Any, row: Array, wire_dtype: str) -> DivergenceError:
-    finite = row[np.isfinite(row)]
-    return does_not_fit(str(dtype), str(finite[np.argmax(np.abs(finite))]), wire_dtype)
 
 
 def does_not_fit(what: str, got: str, wire_dtype: str) -> DivergenceError:

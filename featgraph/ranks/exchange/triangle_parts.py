@@ -19,6 +19,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.edges import Adjacency
+from featgraph.graph.building.oriented import Oriented
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries, lists_of
@@ -54,15 +55,7 @@ class BatchRows:
     @cached_property
     def both(self) -> Adjacency:
         """All neighbors, ascending; `edge_ids` are of the edges to higher ends."""
-        count, upper = self.vertices.size, self.upper
-        low = np.repeat(np.arange(count), np.diff(upper.row_offsets))
-        high, edges = upper.column_indices, np.asarray(upper.edge_ids)
-        rows, ends = np.append(low, high), np.append(high, low)
-        placed = np.lexsort((ends, rows))
-        dtype = upper.row_offsets.dtype
-        begins = np.searchsorted(rows[placed], np.arange(count + 1)).astype(dtype)
-        ids = np.append(edges, edges)[placed].astype(dtype)
-        return Adjacency(begins, ends[placed].astype(np.int32), ids)
+        return Oriented(self.vertices, self.degree_order, self.upper).both
 
 
 @dataclass(frozen=True, eq=False)
