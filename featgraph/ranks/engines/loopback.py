@@ -116,7 +116,7 @@ def current_engine() -> Engine:
 
 
 _R = TypeVar("_R")
-#: Most ranks of a process.
+#: Most ranks of a process, each of which has a thread.
 _MOST = 1 << 10
 
 
@@ -364,7 +364,8 @@ class _Baton:
         if self.refusal is None:
             for by in sorted(self._sent):
                 for to, message in enumerate(self._sent[by]):
-                    # GPU arrays are not copied.
+                    # A received array belongs to its rank. GPU arrays are not copied:
+                    # launches of all ranks run in one order, that of the baton.
                     is_on_host = isinstance(message, np.ndarray)
                     taken = message.copy() if is_on_host else message
                     self._received.setdefault(to, []).append(taken)

@@ -333,6 +333,7 @@ class _Begun:
             engine.waited_s += time.perf_counter() - begun
 
 
+# Supersteps repeat a few reductions: their checks and texts are made once.
 @lru_cache(maxsize=256)
 def _reduction(
     operator: str, dtype: np.dtype[Any], shape: tuple[int, ...]
@@ -398,6 +399,7 @@ class _PendingResults:
         now = time.monotonic()
         if not self._results:
             self._since = now
+        # Copied: the caller may change its array before it is sent.
         self._results.append((text, array.copy()))
         if len(self._results) >= MOST_RESULTS or now - self._since > MOST_S:
             self._hand_over(engine)
@@ -405,6 +407,7 @@ class _PendingResults:
 
     def catch_up(self, engine: MessageEngine) -> None:
         """Send all results to other ranks, before any other exchange."""
+        # Sending is an exchange, and each exchange catches up first.
         if self._results and not self._is_sending:
             if engine.rank:
                 does = "makes another call"

@@ -51,6 +51,7 @@ INLINE_BYTES = 192
 
 #: The first bytes of a record; they end with the version of the protocol.
 _MAGIC = b"fgr2"
+#: Magic, kind, number, bytes of the message, failed rank, bytes of the texts.
 _HEAD = struct.Struct("<4sBqqiH")
 _TEXT_BYTES = RECORD_BYTES - INLINE_BYTES - _HEAD.size
 _KINDS = ("call", "ended", "failed")
@@ -173,6 +174,7 @@ class ProcessEngine(MessageEngine):
                 "others by the method 'spawn'",
             )
         if self._refusal is not None:
+            # A copy for each call: an exception object has one traceback.
             raise copy.copy(self._refusal)
         if not self._is_open:
             raise DistributedError(f"rank {self.rank} has been closed", got=str(call))

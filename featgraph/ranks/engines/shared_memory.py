@@ -180,6 +180,7 @@ class PeerMemory:
     def message(self, turn: int, offset: int, nbytes: int) -> Bytes:
         """Return a message in a window, as a view."""
         end = offset + nbytes
+        # A window that has grown since is mapped again.
         if offset < 0 or self._windows[turn].size < end:
             file = self._files[1 + turn]
             _require_bytes(file, end if offset >= 0 else -1)
@@ -377,6 +378,7 @@ class Peers:
         self._flags.announce_sleep(self._own.words, asleep)
         try:
             while True:
+                # After the flag: a number published before it rings no bell.
                 found = self._look(rank, number)
                 left = until - time.monotonic()
                 if found or left <= 0 or self._unpublished(self._ended, number):
@@ -396,6 +398,7 @@ class Peers:
             rank = self._by_file[file]
             data = b""
             with suppress(ConnectionError):
+                # Reads the rings of several exchanges at once.
                 data = self._met[rank].bell.recv(64)
             if not data:
                 self._bells.unregister(file)
@@ -515,6 +518,7 @@ class SharedEngine(ProcessEngine):
 
     def close(self, error: BaseException | None = None) -> None:
         """Publish the end of this rank, or the error by which it ends; close memory."""
+        # A forked child must not publish the end of its parent.
         if not self._is_open or self._process != os.getpid():
             return
         record = last_record(self.rank, self.exchanges, self._refusal, error)
@@ -566,6 +570,7 @@ class SharedEngine(ProcessEngine):
             own = publish()
 
         def received() -> list[Bytes]:
+            # A loss may have been found while this rank computed.
             self._require_usable(call)
             with self._interrupting(), watched(self.watch, call):
                 return self._receive(call, own)

@@ -407,8 +407,10 @@ class _Links:
         links = self._new_sockets() if self._sockets is None else self._sockets
         for number, what in links.items():
             with suppress(OSError):  # closed, or never connected
+                # The number may have been given to another file meanwhile.
                 if os.readlink(f"/proc/self/fd/{number}") != what:
                     continue
+                # Of a copy: Gloo closes its own descriptor.
                 with socket.socket(fileno=os.dup(number)) as link:
                     link.getpeername()
                     link.shutdown(socket.SHUT_RDWR)

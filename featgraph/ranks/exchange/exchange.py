@@ -242,6 +242,7 @@ class GpuBlocks:
         # Rank 0 has all vertices, and sends the result to the others.
         found = given["memory"]("root", (int(result.size),))
         self._device.fill(found, 0)
+        # All ranks but 0 add zeros.
         if self._shard.own:
             self._combine_all(given, count, found, pair)
         self._add_up(found, lambda: copy(result, found))
@@ -536,6 +537,7 @@ class RankExchange:
             return number, seen, (times / 1e9).tolist()
         own = self.device.sets.intersection(words, self._own)
         number, seen = self.device.sets.count_and_look(own, results)
+        # Times in nanoseconds, so that an array of integers has them beside the count.
         sent = np.zeros(1 + self.engine.size, np.int64)
         sent[0], sent[1 + self.engine.rank] = number, round(seconds * 1e9)
         sent = self.engine.all_reduce(sent, "sum", about="a count, and times")
@@ -560,6 +562,7 @@ class RankExchange:
             pair = np.frompyfunc(combine.pair, 2, 1)
             found = reduce(pair, self.engine.all_gather(own, about=about))
         made = self.device.upload(np.asarray(found, own.dtype), result)
+        # On the CPU `upload` returns the array that it is given.
         if made is not result:
             self.device.copy(result, made)
         if behind is not None:

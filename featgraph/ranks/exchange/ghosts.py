@@ -104,7 +104,7 @@ class RankGhosts:
         for name, of in halo.mirrors:
             values = buffers.held(of, buffers.property(of))
             changed = buffers.mirrored.get((name, of), self._own)
-            if changed is None:
+            if changed is None:  # no row is outdated; other ranks may have rows to send
                 changed = self._sets.empty(self._own.size)
             mirror = self._everywhere(buffers, name, of)
             self._transport.collect(values, mirror, changed)
@@ -199,6 +199,7 @@ class RankGhosts:
         sent = sorted({*sent, *(waiting.keys() - set(also))})
         active_rows, waits = (active_own, _held(buffers, sent)), None
         if also:
+            # Properties written by one phase wait with the same set.
             distinct = {id(waiting[name]): waiting[name] for name in also}
             changed = reduce(self._sets.union, distinct.values())
             waits = changed, _held(buffers, also)
@@ -390,7 +391,8 @@ def send_unsent(
 Given = dict[str, Any]
 #: The entries of a kernel, and its arguments.
 Turn = tuple[Any, Given]
-#: Whether each of the timed first supersteps is cut into pieces.
+#: Whether each of the timed first supersteps is cut into pieces. Those that count take
+#: turns, so that a load that changes meanwhile meets both kinds.
 _TRIED = (False, False, True, True, False, True)
 #: Cut or not -> the supersteps of `_TRIED` whose least time counts. The first one of
 #: each kind does not: it compiles kernels, or makes the pieces.
@@ -523,6 +525,7 @@ class Overlap:
             return None
         transport, self.came = self._transport, None
         self._choice.forget()
+        # In place, rows that arrive would be read by pieces that are still to be swept.
         if frontier.in_place or self._choice.best is False or not transport.can_overlap:
             return None
         if self._row < 0:

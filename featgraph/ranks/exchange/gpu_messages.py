@@ -68,10 +68,11 @@ __all__ = [
 
 Array = Any
 Words = Any
-#: Threads of a block, and most blocks of a kernel that goes over rows.
+#: Threads of a block, and most blocks of a kernel over rows: threads go on with further
+#: rows, a grid apart.
 BLOCK, MOST_BLOCKS = 256, 1 << 13
 _WARP = 32
-#: Words of a chunk, at most.
+#: Words of a chunk, at most: `take_bits` has a lane for each.
 _CHUNK_WORDS = 32
 Bytes = npt.NDArray[np.uint8]
 
@@ -351,6 +352,8 @@ class Outline:
     ) -> Outline:
         """Return the outline of a message of `count` rows of a list."""
         words = {"vr": words, "vr-list": count}.get(form, 0)
+        # Each part begins at a multiple of its entries: words are padded to 8 bytes,
+        # and properties follow, the widest entries first.
         at, firsts = -(-4 * words // 8) * 8, [0] * len(entries)
         for which in sorted(range(len(entries)), key=lambda w: -entries[w].item):
             firsts[which] = at // entries[which].item

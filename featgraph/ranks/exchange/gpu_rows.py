@@ -123,6 +123,7 @@ class GpuRows:
         self, values: DeviceValues, mirror: DeviceValues, changed: Words
     ) -> None:
         """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
+        # The lists of `deliver`, in the other direction.
         own, whole, links = Entries.of(values), Entries.of(mirror), self._ends[::-1]
         for came in self.swap(links, [own], changed, MIRROR):
             self.packer.scatter(came, 0, whole)
@@ -193,6 +194,7 @@ class GpuRows:
             packer.encode(sent, rank, outline, entries)
             for rank, outline in enumerate(outlines)
         ]
+        # No recording can repeat an exchange of the host.
         self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
         self._forms.update(o.form for r, o in enumerate(outlines) if r != self.rank)
         announced = self._engine.all_to_allv(
@@ -339,6 +341,7 @@ class _Stream:
     """A stream: its handle for the driver, and its object for the dialect."""
 
     def __init__(self, streams: Any) -> None:
+        # Urgent: its few blocks start before pending blocks of a sweep.
         made = streams.make_stream(is_urgent=True)
         self._made, self.handle = made, int(made)
         self.stream = cuda.external_stream(self.handle)

@@ -157,6 +157,7 @@ class WindowRows:
 
     def settle(self) -> None:
         """Combine the deferred numbers."""
+        # All ranks defer the same combines, and so agree on whether to exchange.
         if self.numbers.has_deferred:
             self._ghosts.take(self._ghosts.post([]))
 
@@ -206,7 +207,7 @@ class WindowRows:
         shard, engine = self._shard, self._engine
         cuts = shard.partition.cuts
         sent = [np.arange(shard.own, dtype=np.int32)] * engine.size
-        sent[engine.rank] = sent[engine.rank][:0]
+        sent[engine.rank] = sent[engine.rank][:0]  # no rank sends rows to itself
         places = shard.numbers
         if shard.partition.places is not None:
             places = shard.partition.places[places]
@@ -309,7 +310,8 @@ class WindowPieces:
 
 #: Values of `config.gpu_links`.
 _WAYS = ("auto", "windows", "engine", "host")
-#: Engine -> which of its ranks can store into each other's windows.
+#: Engine -> which of its ranks can store into each other's windows, found once: the
+#: trial maps a window on each rank.
 _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 

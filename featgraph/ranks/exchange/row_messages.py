@@ -56,6 +56,7 @@ __all__ = [
 #: a bitmap over the send list; "vr-list": changed rows, and the gaps between their
 #: positions; "none": no bytes, if no row changed.
 FORMS = ("none", "all", "ms", "vr", "vr-list")
+#: By the three bits of a code; "" for those that no sender writes.
 _FORM_OF = (*FORMS, "", "", "")
 #: Bits of a gap. With 8 and 16 alone, messages of rows of one byte would have up to 1.6
 #: times the least bytes, in place of 1.16 times (0047).
@@ -171,6 +172,7 @@ class SendList:
                 got=f"{words.size} words of {words.dtype}",
                 expected=f"{-(-self.own // 32)} of uint32",
             )
+        # Without a look at each listed vertex if all vertices are in the set.
         whole, rest = divmod(self.own, 32)
         tail = (1 << rest) - 1
         if (words[:whole] == 0xFFFFFFFF).all() and (
@@ -361,6 +363,7 @@ class Arrived:
     def places(self) -> slice | npt.NDArray[np.int32]:
         """The positions as an index: a slice if they are 0 to count - 1."""
         count = self.positions.size
+        # Positions ascend: if the last one is count - 1, all before it are listed.
         if count == 0 or self.positions[-1] == count - 1:
             return slice(0, count)
         return self.positions

@@ -168,6 +168,7 @@ class TrianglePart:
     def _request_rows(self) -> None:
         """Request rows of ghosts from their owners, and divide them into batches."""
         shard, engine, low, high = self._shard, self._engine, self._low, self._high
+        # A middle vertex is a higher end that another one of the same row follows.
         is_followed = np.append(low[1:] == low[:-1], False)[: low.size]
         middle = np.unique(self._vertices[high[is_followed]])
         wanted = middle[middle >= shard.own]

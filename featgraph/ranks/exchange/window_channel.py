@@ -136,6 +136,7 @@ class WindowNumbers:
         if behind is not None:
             self._behind.append(behind)
         if array.dtype == np.bool_:
+            # Kernels combine bytes of 0 and 1.
             operator = {"or": "max", "and": "min"}[operator]
             flags = self._as_bytes.get(array)
             if flags is None:
@@ -460,6 +461,7 @@ class Channel:
 
         `numbers` are the bytes of all numbers, `row` those of the rows of one vertex.
         """
+        # All ranks send the same properties, and so make larger boxes together.
         room = max(numbers, self._room[0]), max(row, self._room[1])
         if self._boxes is None or room != self._room:
             self._room = room
@@ -520,6 +522,7 @@ class Channel:
         fill = [self._nothing] * (2 - len(parts))
         sets, came_here = _Pair(*words, *fill), _Pair(*came, *fill)
         lists = self._from if parts else self._from._replace(count=np.int64(0))
+        # A warp for each chunk, and threads to begin the received sets.
         size = max(int(w.size) for w in came_here)
         blocks = max(
             -(-max(int(lists.count), 1) * 32 // BLOCK),

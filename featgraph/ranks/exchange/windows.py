@@ -158,7 +158,7 @@ class _Registry:
             size = -(-size // _MAPPED) * _MAPPED
         memory = cuda.device_array((size,), np.uint8)
         device.fill(memory, 0)
-        device.synchronize()
+        device.synchronize()  # before any other rank stores there
         ipc = IpcMemory()
         own = np.frombuffer(ipc.describe(address_of(memory)), np.uint8)
         about = "addresses of windows"
@@ -192,6 +192,7 @@ class _Registry:
             for mapping in self._windows[number][1]:
                 if mapping is not None:
                     mapping.close()
+        # All mappings are closed before any memory is freed.
         engine.barrier(about="freed windows")
         for number in gone:
             del self._windows[number]

@@ -130,7 +130,9 @@ class Agent:
 
     def run(self) -> None:
         """Execute the launcher's commands, until it and all ranks have ended."""
+        # Orphans of ranks become children of the agent, which can then end them.
         _control(_PR_SET_CHILD_SUBREAPER, 1)
+        # A signal makes `woken` readable, and so ends the wait of the selector.
         wake, woken = socket.socketpair()
         for end in (wake, woken):
             end.setblocking(False)

@@ -135,6 +135,7 @@ def command_on(host: Host, template: str, python: str) -> list[str]:
         If the template cannot be split into words.
     """
     if host.is_here:
+        # Isolated: no module of the program's folder shadows the standard library.
         return [sys.executable, "-I", agents_file.__file__]
     try:
         words = [word.replace("{host}", host.name) for word in shlex.split(template)]

@@ -22,7 +22,7 @@ __all__ = ["BEAT_S", "Loss", "Roll"]
 
 #: Seconds between two messages of a rank.
 BEAT_S = 0.25
-#: A rank is alive if its last message is at most so many seconds old.
+#: A rank is alive if its last message is at most so many seconds old: ten of them.
 LIVES_S = 2.5
 
 

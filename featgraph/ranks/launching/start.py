@@ -316,6 +316,7 @@ class Watch:
         self._call: object = None
         self._last: tuple[Any, ...] = ()
         self._since = time.monotonic()
+        #: Held while a line is sent: by the thread of the watch, or that of the rank.
         self._sends = threading.Lock()
         self._process = os.getpid()
 
@@ -464,6 +465,7 @@ class Watch:
             self._is_over = True
             self._changed.notify_all()
             wakes = list(self._wakes)
+        # Without the lock: a thread that is woken calls the watch.
         for wake in wakes:
             wake()
 

@@ -147,6 +147,7 @@ def build_on_gpu(
     part = Part(partial(_cut, columns, 0, PIECE_EDGES), wanted)
     edges = GpuRowEdgeList.of_part(part, kind.weights_dtype, lambda: places)
     places = part.numbers()
+    # Received edges are released: only the numbers of slots are needed from here on.
     del columns
     part.forget()
 

@@ -132,6 +132,7 @@ def localized(
         # Each thread has a copy of all words, which pays only for many more ends.
         nbytes = some.nbytes if some.size > 32 * words.size else 0
         in_pieces(some.size, nbytes, partial(mark, some))
+    # A rank owns whole words; own vertices are no ghosts, and are numbered before them.
     own = slice(-(-first // WORD), -(-last // WORD))
     words[own] = 0
     ghosts = np.empty(kernels.count_words(words, before), np.int32)

@@ -349,7 +349,7 @@ def draw_parts(
     chunk = Chunk(*drawing.on_host(*share))
     dtype = None if chunk.weights is None else chunk.weights.dtype
     given = EdgeChunks([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
-    del chunk
+    del chunk  # `given` releases it when it is sent
     number_rows(engine, given)
     return build(engine, given, along)
 
