@@ -187,7 +187,7 @@ class PartEdges:
         rank's list of the edges to send.
         """
         ends = self._offsets[self._shard.ghosts].tolist()
-        # Edge ids are slots by target: those of edges into an owner's ghosts are a range.
+        # Edge ids ascend by target: those of edges into an owner's ghosts are a range.
         received = [np.arange(b, e, dtype=self._dtype) for b, e in pairwise(ends)]
         return RemoteEntries(
             self.own, self.count, self._parts, received, self._find_sources
