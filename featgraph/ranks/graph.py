@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.dataclass import dataclass, field, replace
 from featgraph.base.errors import DistributedError, GraphInputError, StateError
 from featgraph.cuda.values import Entries, Filled, Rows, host_values, taken
-from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
+from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.oriented import refuse_directed
@@ -31,12 +31,12 @@ from featgraph.ranks.engines.messages import NOTHING
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.exchange import RankExchange
 from featgraph.ranks.exchange.gather_rows import gather_at, gather_rows
-from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges
+from featgraph.ranks.exchange.remote_entries import PartEdges
 from featgraph.ranks.exchange.triangle_parts import TrianglePart
 from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["DistributedGraph", "PartFacts", "Whole"]
+__all__ = ["DistributedGraph", "Whole"]
 
 Array = npt.NDArray[Any]
 
@@ -55,10 +55,10 @@ class Whole:
     names : vertex names or None
     digest, weights_digest : str
         Hashes of the edges and of their weights.
-    traits : GraphTraits
-        Traits of the whole graph, so that all ranks choose the same plans.
     sides : tuple of int or None
         Number of vertices of each side of a bipartite graph.
+    traits : GraphTraits
+        Traits of the whole graph, so that all ranks choose the same plans.
     """
 
     vertex_count: int
@@ -69,8 +69,8 @@ class Whole:
     names: Any
     digest: str
     weights_digest: str
-    traits: GraphTraits
-    sides: tuple[int, ...] | None = None
+    sides: tuple[int, ...] | None
+    traits: GraphTraits = field(default_factory=GraphTraits)
 
     # No kernel and no State reads edges of the whole graph.
     is_given_on_gpu = is_built_on_gpu = False
@@ -80,43 +80,18 @@ class Whole:
         """Return None: no GPU has the weights of the whole graph."""
 
     @classmethod
-    def of(cls, graph: Graph) -> Whole:
-        """Return the facts of a graph that this rank has as a whole."""
-        edges = graph._edges
+    def of(cls, edges: Any, digests: tuple[str, str], names: Any) -> Whole:
+        """Return the facts of an edge list, or of slices, with default traits."""
         return cls(
             edges.vertex_count,
             edges.given_count,
             edges.edge_count,
             edges.directed,
             edges.weights_dtype,
-            edges.names,
-            graph.digest,
-            graph.weights_digest,
-            graph_traits(graph),
+            names,
+            *digests,
             edges.sides,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class PartFacts:
-    """Facts of a rank's part of a graph that are not in its shard.
-
-    Attributes
-    ----------
-    along : str
-        Which edges at its vertices the rank has: "in" or "both".
-    given_rows : ndarray of integers, or a function that returns it
-        Row in given order of each edge, by its edge id in the part.
-    starts : ndarray of integers
-        See `PartEdges`.
-    degrees : tuple of 2 ndarrays
-        In- and out-degrees of its vertices and ghosts in the whole graph.
-    """
-
-    along: str
-    given_rows: LazyArray
-    starts: Array
-    degrees: tuple[Array, Array]
 
 
 class DistributedGraph(Graph):
@@ -153,7 +128,12 @@ class DistributedGraph(Graph):
     )
 
     def __init__(
-        self, whole: Whole, shard: Shard, engine: Engine, facts: PartFacts
+        self,
+        whole: Whole,
+        shard: Shard,
+        engine: Engine,
+        edges: PartEdges,
+        degrees: tuple[Array, Array],
     ) -> None:
         self.whole = self._edges = whole  # type: ignore[assignment]
         self._begin(
@@ -163,13 +143,13 @@ class DistributedGraph(Graph):
                 "weights_digest": whole.weights_digest,
             }
         )
-        self.shard, self.engine, self.along = shard, engine, facts.along
-        self.edges = PartEdges(shard, facts.along, facts.given_rows, facts.starts)
+        self.shard, self.engine, self.edges = shard, engine, edges
+        self.along = edges.along
         self._exchanges: dict[Device, RankExchange] = {}
         self.keeps_idle = False
         local, numbers = shard.local, shard.numbers
         local._cache["vertex_numbers"] = np.ascontiguousarray(numbers, np.int32)
-        set_degrees(local, *facts.degrees)
+        set_degrees(local, *degrees)
         traits = replace(whole.traits, renumbered=True)
         set_traits(local, replace(traits, wide_offsets=False, wide_both=False))
 

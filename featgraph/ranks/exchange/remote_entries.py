@@ -132,7 +132,7 @@ class PartEdges:
     def __init__(
         self, shard: Shard, along: str, given_rows: LazyArray, starts: Array
     ) -> None:
-        self._shard, self._has_ghosts = shard, along == "both"
+        self._shard, self.along = shard, along
         self._given_rows, self.starts = given_rows, starts
         self._offsets = in_offsets(shard.local)
         self.own = int(self._offsets[shard.own])
@@ -208,7 +208,7 @@ class PartEdges:
         Ascending, edges are ordered by target and then as given, as ghosts are.
         """
         dtype = self._dtype
-        if not self._has_ghosts:
+        if self.along != "both":
             return [np.zeros(0, dtype)] * self._shard.partition.parts
         sources = self._shard.local.in_edges.column_indices[: self.own]
         cut = np.flatnonzero(sources >= self._shard.own)

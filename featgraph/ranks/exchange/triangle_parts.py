@@ -270,7 +270,7 @@ class TrianglePart:
         middle = order[np.concatenate(ghosts)]
         row = np.repeat(middle, np.concatenate(sizes))
         edge_numbers = np.concatenate([one.reshape(3, -1) for one in came], axis=1)
-        places = self._places_of(edge_numbers[0])
+        places = shard.locals_of(edge_numbers[0])
         kept = np.flatnonzero(places >= 0)
         return middle, row[kept], places[kept], edge_numbers[1:, kept]
 
@@ -351,17 +351,6 @@ class TrianglePart:
         before = np.cumsum(sizes) - sizes
         slots: Array = np.arange(int(sizes.sum())) + np.repeat(begins - before, sizes)
         return slots
-
-    def _places_of(self, numbers: Array) -> Array:
-        """Return the local numbers of vertex ids; -1 for ids that are not here."""
-        sorter = self._by_number
-        own = self._shard.numbers[sorter]
-        places = np.minimum(np.searchsorted(own, numbers), own.size - 1)
-        return np.where(own[places] == numbers, sorter[places], -1)
-
-    @cached_property
-    def _by_number(self) -> Array:
-        return np.argsort(self._shard.numbers, kind="stable")
 
     def _joined(
         self, low: Array, high: Array, edges: Array, middle: Array, with_own: bool

@@ -201,7 +201,8 @@ def part_of_whole(
     is_idle : bool
         Whether ranks without vertices stay without any.
     """
-    whole, begins = Whole.of(graph), None
+    digests, names = (graph.digest, graph.weights_digest), graph._edges.names
+    whole, begins = Whole.of(graph._edges, digests, names), None
     if partition.order is not None:
         into = np.asarray(graph.in_degree, np.int64)
         begins = np.cumsum(into) - into

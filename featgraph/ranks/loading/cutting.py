@@ -17,7 +17,6 @@ from featgraph.base.arguments import shown
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
 from featgraph.cuda.dialect import chosen_target
-from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph.building.edges import MANY_EDGES
 from featgraph.graph.partition.cuts import WORD, Balance, cut_each_side, even_cuts
 from featgraph.graph.partition.partition import Partition
@@ -118,7 +117,6 @@ class Counted:
             None,
             structure_digest(count, kind.directed, ends),
             "" if dtype is None else f"{dtype} {weights}",
-            GraphTraits(),
             kind.sides,
         )
 

@@ -26,8 +26,8 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import in_offsets
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.remote_entries import LazyArray
-from featgraph.ranks.graph import DistributedGraph, PartFacts, Whole
+from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges
+from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import Division
 
 __all__ = [
@@ -208,8 +208,10 @@ def made_graph(
     if starts is None:
         starts = _starts(engine, shard)
     rows = found.rows
-    facts = PartFacts(along, rows if callable(rows) else freeze(rows), starts, degrees)
-    graph = DistributedGraph(replace(whole, traits=traits), shard, engine, facts)
+    rows = rows if callable(rows) else freeze(rows)
+    edges = PartEdges(shard, along, rows, starts)
+    whole = replace(whole, traits=traits)
+    graph = DistributedGraph(whole, shard, engine, edges, degrees)
     graph.keeps_idle = keeps_idle
     return graph
 

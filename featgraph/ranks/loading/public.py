@@ -30,7 +30,6 @@ from featgraph.base.errors import (
     GraphInputError,
 )
 from featgraph.cuda.values import offset_dtype
-from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph import Graph
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing
@@ -417,18 +416,7 @@ def load_slices(
         own.sources = rows.renumbered(own.sources, division.numbers)
     found = part_of_rows(engine, own, along, about, steps)
     require_sums(slices, engine.all_reduce(sums, "sum", about=about))
-    whole = Whole(
-        manifest.vertex_count,
-        manifest.given_count,
-        manifest.edge_count,
-        manifest.directed,
-        manifest.weights_dtype,
-        names,
-        manifest.digest,
-        manifest.weights_digest,
-        GraphTraits(),
-        manifest.sides,
-    )
+    whole = Whole.of(manifest, (manifest.digest, manifest.weights_digest), names)
     is_idle = working < engine.size
     return made_graph(engine, whole, division.partition, along, found, is_idle)
 
