@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from featgraph.base import errors
 from featgraph.base.errors import (
     DeviceError,
@@ -24,6 +22,7 @@ from featgraph.base.errors import (
     WorkerLostError,
 )
 from featgraph.cuda import dialect
+from featgraph.ranks.engines.messages import gather_texts
 from featgraph.ranks.engines.protocol import Engine
 
 __all__ = [
@@ -69,14 +68,13 @@ def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
         result = function()
     except Exception as found:
         error = found
-    text = "" if error is None else _fields_of(error)
-    messages = engine.all_gather(np.frombuffer(text.encode(), np.uint8), about=about)
-    first = next((rank for rank, message in enumerate(messages) if message.size), None)
+    texts = gather_texts(engine, "" if error is None else _fields_of(error), about)
+    first = next((rank for rank, text in enumerate(texts) if text), None)
     if first is None:
         return result
     if first == engine.rank and error is not None:
         raise error
-    raise _raised(json.loads(messages[first].tobytes()), first, about) from error
+    raise _raised(json.loads(texts[first]), first, about) from error
 
 
 def require_same(
@@ -88,9 +86,8 @@ def require_same(
     error: type[FeatGraphError] = GraphInputError,
 ) -> None:
     """Raise an error on all ranks if `text` differs between ranks."""
-    own = np.frombuffer(text.encode(), np.uint8)
-    found = engine.all_gather(own, about=about)
-    other = next((r for r, d in enumerate(found) if not np.array_equal(d, found[0])), 0)
+    found = gather_texts(engine, text, about)
+    other = next((rank for rank, one in enumerate(found) if one != found[0]), 0)
     if other:
         raise error(
             what,

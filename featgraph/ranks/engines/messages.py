@@ -44,8 +44,10 @@ __all__ = [
     "Bytes",
     "Finish",
     "MessageEngine",
+    "gather_texts",
     "hosts_of",
     "led",
+    "reduce_number",
 ]
 
 
@@ -68,10 +70,21 @@ def hosts_of(engine: Engine) -> npt.NDArray[np.int64]:
 
     Hosts are numbered in the order of their first ranks.
     """
-    own = np.frombuffer(engine.host.encode(), np.uint8)
-    names = [bytes(one) for one in engine.all_gather(own, about="hosts of ranks")]
+    names = gather_texts(engine, engine.host, "hosts of ranks")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], np.int64)
+
+
+def gather_texts(engine: Engine, text: str, about: str) -> list[str]:
+    """Return the texts of all ranks, by rank; all ranks call it."""
+    own = np.frombuffer(text.encode(), np.uint8)
+    return [bytes(one).decode() for one in engine.all_gather(own, about=about)]
+
+
+def reduce_number(engine: Engine, number: int, operator: str, about: str) -> int:
+    """Return a whole number, combined over all ranks; all ranks call it."""
+    own = np.array([number], np.int64)
+    return int(engine.all_reduce(own, operator, about=about)[0])
 
 
 Bytes = npt.NDArray[np.uint8]

@@ -36,7 +36,7 @@ from featgraph.ranks.engines.failures import (
     Watching,
     watched,
 )
-from featgraph.ranks.engines.messages import NOTHING, Bytes
+from featgraph.ranks.engines.messages import NOTHING, Bytes, gather_texts
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
@@ -127,9 +127,9 @@ class TorchEngine(ProcessEngine):
         All ranks must have NCCL, and a GPU of their own.
         """
         if self._reaches is None:
-            own = f"{gpu} {self._links.has_gpus}".encode()
-            found = self.all_gather(np.frombuffer(own, np.uint8), about="GPUs of ranks")
-            gpus = {bytes(one) for one in found if bytes(one).endswith(b"True")}
+            own = f"{gpu} {self._links.has_gpus}"
+            found = gather_texts(self, own, "GPUs of ranks")
+            gpus = {one for one in found if one.endswith("True")}
             self._reaches = len(gpus) == self.size
             if self._reaches:
                 self._links.join_gpus()

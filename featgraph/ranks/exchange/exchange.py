@@ -42,7 +42,7 @@ from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.engines.failures import lost_rank, require_same
 from featgraph.ranks.engines.loopback import NullEngine
-from featgraph.ranks.engines.messages import led
+from featgraph.ranks.engines.messages import led, reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.gather_rows import gather_rows
 from featgraph.ranks.exchange.ghosts import EdgeGhosts, RankGhosts, send_unsent
@@ -430,8 +430,8 @@ class RankExchange:
         rank = next((r for r, other in enumerate(found) if other[0]), 0)
         first = found[rank]
         if first[0] and first[3] >= 0:  # only its owner has the edge id
-            own = np.array([edges.id_of_given(int(first[3]))], np.int64)
-            first[3] = self.engine.all_reduce(own, "max", about="an edge id")[0]
+            own = edges.id_of_given(int(first[3]))
+            first[3] = reduce_number(self.engine, own, "max", "an edge id")
         return first, f", on rank {rank}"
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -513,8 +513,7 @@ class RankExchange:
             return number, seen
         own = sets.intersection(words, self._own)
         number, seen = sets.count_and_look(own, results, reach)
-        counts, about = np.array([number], np.int64), "a count"
-        return int(self._combined_by.all_reduce(counts, "sum", about=about)[0]), seen
+        return reduce_number(self._combined_by, number, "sum", "a count"), seen
 
     def begin_timed(self) -> None:
         """Begin a superstep whose work is timed on the device, without waits."""

@@ -61,7 +61,6 @@ __all__ = [
     "as_rows",
     "blocks_for",
     "gpu_sender_of",
-    "in_units",
     "used_rows",
 ]
 

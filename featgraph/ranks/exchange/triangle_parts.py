@@ -21,6 +21,7 @@ from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.edges import Adjacency
 from featgraph.graph.building.oriented import Oriented
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries, lists_of
 
@@ -32,6 +33,8 @@ BATCH_BYTES, KEPT_BYTES = 1 << 28, 1 << 30
 #: Estimated bytes of an edge of a batch (ends, ids and slots in both directions, places
 #: in lists of sender and receiver, and values), and per batch of an edge of the part.
 _EDGE_BYTES, _OWN_BYTES = 128, 48
+#: A name of these exchanges, for errors.
+_ABOUT = "rows of neighbors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +182,7 @@ class TrianglePart:
             (one - begin).astype(np.int64)
             for one, begin in zip(self._wanted, shard.ghosts, strict=False)
         ]
-        received = engine.all_to_allv(requested, about="rows of neighbors")
+        received = engine.all_to_allv(requested, about=_ABOUT)
         self._requested = [
             self._order[listed[places]]
             for listed, places in zip(shard.send_lists, received, strict=True)
@@ -188,12 +191,9 @@ class TrianglePart:
         sizes = [
             (offsets[r + 1] - offsets[r]).astype(np.int64) for r in self._requested
         ]
-        self._sizes = engine.all_to_allv(sizes, about="rows of neighbors")
+        self._sizes = engine.all_to_allv(sizes, about=_ABOUT)
         cuts = _cut(np.concatenate(self._sizes), max(BATCH_BYTES // _EDGE_BYTES, 1))
-        most = engine.all_reduce(
-            np.array([cuts.size - 1], np.int64), "max", about="rows of neighbors"
-        )
-        self.rounds = max(int(most[0]), 1)
+        self.rounds = max(reduce_number(engine, cuts.size - 1, "max", _ABOUT), 1)
         self._count_kept(np.concatenate(self._sizes), cuts)
         cuts = np.pad(cuts, (0, self.rounds + 1 - cuts.size), "edge")
         ends = np.cumsum([0, *(one.size for one in self._wanted)])
@@ -201,7 +201,7 @@ class TrianglePart:
         self._cuts = [
             np.clip(cuts, begin, end) - begin for begin, end in pairwise(ends.tolist())
         ]
-        self._cuts_requested = engine.all_to_allv(self._cuts, about="rows of neighbors")
+        self._cuts_requested = engine.all_to_allv(self._cuts, about=_ABOUT)
 
     def _count_kept(self, sizes: Array, cuts: Array) -> None:
         """Set the number of batches to keep, the same on all ranks."""
@@ -209,10 +209,10 @@ class TrianglePart:
         taken = before + np.arange(1, cuts.size) * self._low.size * _OWN_BYTES
         fits = np.count_nonzero(taken <= KEPT_BYTES)
         # Further batches of other ranks are empty here.
-        own = np.array([self.rounds if fits == taken.size else fits], np.int64)
-        found = self._engine.all_reduce(own, "min", about="rows of neighbors")
+        own = self.rounds if fits == taken.size else int(fits)
+        found = reduce_number(self._engine, own, "min", _ABOUT)
         #: The first batches are kept; a single one always is.
-        self._stay = max(int(found[0]), self.rounds == 1)
+        self._stay = max(found, self.rounds == 1)
 
     @cached_property
     def _offsets(self) -> Array:
@@ -261,7 +261,7 @@ class TrianglePart:
                 names[is_there] -= begin
             both = names, local_twins[edges].astype(np.int64)
             sent.append(np.stack([shard.numbers[high].astype(np.int64), *both]).ravel())
-        came = self._engine.all_to_allv(sent, about="rows of neighbors")
+        came = self._engine.all_to_allv(sent, about=_ABOUT)
         ghosts, sizes = [], []
         for rank, cuts in enumerate(self._cuts):
             part = slice(*cuts[number : number + 2])
@@ -322,7 +322,7 @@ class TrianglePart:
         messages = [
             requested[:, b:e].ravel().astype(np.int64) for b, e in pairwise(ends)
         ]
-        received = self._engine.all_to_allv(messages, about="rows of neighbors")
+        received = self._engine.all_to_allv(messages, about=_ABOUT)
         sent = [
             np.append(known, self._meant(*one.reshape(2, -1))).astype(known.dtype)
             for known, one in zip(lists.sent, received, strict=True)

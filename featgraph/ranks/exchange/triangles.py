@@ -34,7 +34,7 @@ from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.bound import SET
 
-__all__ = ["DeviceBatch", "DeviceTriangles", "TriangleSweeps"]
+__all__ = ["DeviceTriangles", "TriangleSweeps"]
 
 Array = Any
 Marks = Any

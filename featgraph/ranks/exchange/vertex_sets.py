@@ -20,6 +20,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.active import WORD_BITS, word_count
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.runtime.devices.protocol import Device
 
@@ -155,9 +156,9 @@ class Boundary:
     @cached_property
     def most_rows(self) -> int:
         """The largest number of boundary vertices of any rank."""
-        own = np.array([np.count_nonzero(self._mask)], np.int64)
+        own = int(np.count_nonzero(self._mask))
         about = "vertices that others have as ghosts"
-        return int(self._engine.all_reduce(own, "max", about=about)[0])
+        return reduce_number(self._engine, own, "max", about)
 
     def _make(self, count: int) -> Pieces:
         """Return pieces of `count` ranges; all ranks call it."""

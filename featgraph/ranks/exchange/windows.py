@@ -29,6 +29,7 @@ from featgraph.base.errors import DeviceError
 from featgraph.cuda.dialect import cuda
 from featgraph.cuda.driver import IpcMemory, address_of, uuid_of_current
 from featgraph.ranks.engines.failures import timeout_of, watch_of
+from featgraph.ranks.engines.messages import gather_texts, reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import TURN
@@ -58,9 +59,8 @@ def find_near(engine: Engine, device: Device) -> Near:
     array of bool, shape (P, P)
         The same on all ranks.
     """
-    own = place_of_rank().encode()
-    found = engine.all_gather(np.frombuffer(own, np.uint8), about="GPUs of ranks")
-    near = _may_reach([bytes(one).decode().split("\n") for one in found])
+    places = gather_texts(engine, place_of_rank(), "GPUs of ranks")
+    near = _may_reach([place.split("\n") for place in places])
     alone = np.eye(engine.size, dtype=np.bool_)
     if np.array_equal(near, alone):
         return near
@@ -327,8 +327,7 @@ class ThroughWindows:
         # After this and the reduce, all ranks have copied the last messages out of
         # their windows, which may be written again.
         device.synchronize()
-        found = engine.all_reduce(np.array([most], np.int64), "max", about=about)
-        window = self._of(int(found[0]))
+        window = self._of(reduce_number(engine, most, "max", about))
         for rank, array in enumerate(arrays):
             if array is not None and array.size and rank != own:
                 there = window.addresses[rank] + own * self._slot

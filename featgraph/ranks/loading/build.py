@@ -27,6 +27,7 @@ from featgraph.graph.building.edges import (
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import is_given_on_gpu
 from featgraph.ranks.engines.failures import on_all, require_same
+from featgraph.ranks.engines.messages import gather_texts, reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import (
@@ -52,11 +53,9 @@ __all__ = [
     "ABOUT",
     "agree",
     "build",
-    "count_edges",
     "edges_of",
     "entries_of",
     "number_rows",
-    "part_of_edges",
     "part_of_whole",
 ]
 
@@ -354,8 +353,8 @@ def _target_of(engine: Engine, target: object, size: int, on_gpu: bool) -> str:
     on_gpu : bool
         Whether they are on a GPU.
     """
-    total = engine.all_reduce(np.array([size], np.int64), "sum", about=ABOUT)
-    return target_of(engine, target, int(total[0]), on_gpu)
+    total = reduce_number(engine, size, "sum", ABOUT)
+    return target_of(engine, target, total, on_gpu)
 
 
 def _size(values: object) -> int:
@@ -409,9 +408,8 @@ def agree(engine: Engine, given: EdgeChunks, count: object) -> None:
     what, about = "the kind of graph differs between ranks", "the kind of graph"
     require_same(engine, kinds, what, fix, about)
     # The dtype of weights on a rank without edges does not count.
-    own_type = f"{dtype}" if given.size else ""
-    types = engine.all_gather(np.frombuffer(own_type.encode(), np.uint8), about=about)
-    found = sorted({t.tobytes().decode() for t in types if t.size})
+    types = gather_texts(engine, f"{dtype}" if given.size else "", about)
+    found = sorted(set(filter(None, types)))
     if len(found) > 1:
         got = ", ".join(found)
         raise GraphInputError("weights of ranks have different types", got=got, fix=fix)
@@ -421,8 +419,7 @@ def agree(engine: Engine, given: EdgeChunks, count: object) -> None:
         for i, chunk in enumerate(chunks if not given.size else []):
             empty = np.empty(0, given.weights_dtype)
             chunks[i] = Chunk(chunk.sources, chunk.targets, empty)
-    most = np.array([given.vertex_count], np.int64)
-    given.vertex_count = int(engine.all_reduce(most, "max", about=about)[0])
+    given.vertex_count = reduce_number(engine, given.vertex_count, "max", about)
     if not given.vertex_count:
         raise GraphInputError(
             "a graph needs at least one vertex",

@@ -23,6 +23,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 
 __all__ = [
@@ -335,8 +336,7 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
 def _rounds(engine: Engine, given: EdgeChunks) -> int:
     """Return the largest number of rounds of any rank; all ranks call it."""
     own = sum(-(-chunk.size // ROUND_EDGES) for chunk in given.chunks)
-    found = engine.all_reduce(np.array([own]), "max", about="rounds of edges")
-    return int(found[0])
+    return reduce_number(engine, own, "max", "rounds of edges")
 
 
 def hand_over(

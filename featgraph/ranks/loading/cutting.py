@@ -22,6 +22,7 @@ from featgraph.graph.partition.cuts import WORD, Balance, cut_each_side, even_cu
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import structure_digest
 from featgraph.ranks.engines.failures import on_all, require_same
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import Whole
 from featgraph.ranks.loading.chunks import EdgeChunks
@@ -150,10 +151,9 @@ class Cut:
 
 def kind_of(engine: Engine, given: EdgeChunks, along: str) -> Kind:
     """Return the facts of the edges given to all ranks; all ranks call it."""
-    counts = np.array([given.size], np.int64)
-    total = engine.all_reduce(counts, "sum", about="given edges")
+    total = reduce_number(engine, given.size, "sum", "given edges")
     known = given.directed, along, given.weights_dtype, given.sides
-    return Kind(given.vertex_count, int(total[0]), *known)
+    return Kind(given.vertex_count, total, *known)
 
 
 def cut_evenly(
@@ -262,5 +262,4 @@ def target_of(engine: Engine, target: object, total: int, on_gpu: bool = False) 
 
 def on_all_ranks(engine: Engine, own: bool) -> bool:
     """Return whether `own` is true on all ranks; all ranks call it."""
-    found = engine.all_reduce(np.array([own], np.int64), "min", about=_ABOUT)
-    return bool(found[0])
+    return bool(reduce_number(engine, own, "min", _ABOUT))

@@ -37,6 +37,7 @@ from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.slices.on_gpu import closed_offsets
 from featgraph.graph.views.structure import gpu_edges
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.gpu_messages import gpu_sender_of
 from featgraph.ranks.exchange.gpu_transport import have_windows
@@ -264,8 +265,8 @@ def _exchanged(
     going = [
         [_flagged(piece, bound, is_both)[2] for bound in bounds] for piece in passing()
     ]
-    most = engine.all_reduce(np.array([len(going)]), "max", about="rounds of edges")
-    counts = np.zeros((int(most[0]), engine.size), np.int64)
+    most = reduce_number(engine, len(going), "max", "rounds of edges")
+    counts = np.zeros((most, engine.size), np.int64)
     for number, row in enumerate(going):
         counts[number] = row
     coming = exchange_counts(engine, counts)

@@ -70,6 +70,7 @@ from featgraph.ranks.engines.loopback import (
     engine_of_process,
     is_begun,
 )
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.build import (
@@ -262,9 +263,9 @@ def _require_numbers(
 
     ends = sum(2 * chunk.size for chunk in chunks)
     about = "ids that occur"
-    total = engine.all_reduce(np.array([ends], np.int64), "sum", about=about)
-    if count > int(total[0]):
-        raise _named(layout, f"ids up to {count - 1} of {int(total[0])} ends")
+    total = reduce_number(engine, ends, "sum", about)
+    if count > total:
+        raise _named(layout, f"ids up to {count - 1} of {total} ends")
     words = np.zeros(-(-count // 32), np.uint32)
     for chunk in chunks:
         kernels.mark(chunk.sources, words)
@@ -283,8 +284,7 @@ def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
     sides = bool(found[:, 1].any()), bool(found[:, 2].any())
     before = int(found[: engine.rank, 0].sum())
     on_all(engine, lambda: seen.check(total, sides, before), about)
-    most = engine.all_reduce(np.array([seen.highest]), "max", about=about)
-    return int(most[0]) + 1
+    return reduce_number(engine, seen.highest, "max", about) + 1
 
 
 def _one_type_of_weights(engine: Engine, layout: Layout, given: EdgeChunks) -> None:
@@ -408,8 +408,8 @@ def load_slices(
         engine, lambda: _own_rows(slices, engine, working, readers), about
     )
     if manifest.sides is not None:
-        within = np.array([rows.has_edge_within_a_side(own.sources)], np.int64)
-        if engine.all_reduce(within, "max", about="edges in a side")[0]:
+        within = rows.has_edge_within_a_side(own.sources)
+        if reduce_number(engine, within, "max", "edges in a side"):
             raise within_a_side(slices)
     division = own.division
     if division.numbers is not None:

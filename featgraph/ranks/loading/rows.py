@@ -23,6 +23,7 @@ from featgraph.graph import Graph
 from featgraph.graph.building.edges import Adjacency, freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.ranks.engines.failures import on_all
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.loading.chunks import (
     ROUND_EDGES,
@@ -147,9 +148,9 @@ def part_of_rows(
     """
     steps: RowSteps = kind(engine, own)
     size = int(own.sources.size)
-    rounds = np.array([-(-size // steps.round_edges) if along == "both" else 0])
-    most = engine.all_reduce(rounds, "max", about="rounds of edges")
-    round_count = min(int(most[0]), steps.most_rounds)
+    rounds = -(-size // steps.round_edges) if along == "both" else 0
+    most = reduce_number(engine, rounds, "max", "rounds of edges")
+    round_count = min(most, steps.most_rounds)
     step = -(-size // max(round_count, 1))
     spans = list(pairwise(min(turn * step, size) for turn in range(round_count + 1)))
     going = steps.count_cut(spans)
