@@ -95,9 +95,6 @@ class HostRows:
         Whether rows can be sent while other vertices are swept.
     sent_behind : int
         Number of pieces sent while other vertices were swept.
-    spent_s : dict of str to float
-        Seconds spent on row messages: to "choose" forms, to "encode", and to "store".
-        The last two are within exchanges.
     """
 
     fused = None  # on the CPU, sets, rows and results have an exchange each
@@ -117,7 +114,6 @@ class HostRows:
         self.can_overlap = engine.size > 1
         self.sent_behind = 0
         self._moved_s = 0.0
-        self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
 
     def begin_wire(self) -> None:
         """Reset the measurement of `wire_s`."""
@@ -239,7 +235,6 @@ class HostRows:
         DivergenceError
             From the returned function, if an own value did not fit the wire dtype.
         """
-        begun, spent = time.perf_counter(), self.spent_s
         packing, chosen = packing_of(values, sending.wire_dtype), []
         failed: list[DivergenceError] = []
         for rank, link in enumerate(links.sent):
@@ -248,20 +243,15 @@ class HostRows:
                 one = choose(link, find(rank), packing.row, sending.exchange)
             chosen.append(one)
             self.forms[one.form] += rank != self.rank
-        spent["choose"] += time.perf_counter() - begun
 
         def write(rank: int, message: Array) -> None:
-            begun = time.perf_counter()
             try:
                 encode(links.sent[rank], chosen[rank], packing, values, message)
             except DivergenceError as error:  # raised by `finish`, after all writes
                 failed.append(error)
-            spent["encode"] += time.perf_counter() - begun
 
         def read(rank: int, message: Array) -> None:
-            begun = time.perf_counter()
             put(rank, decode(links.taken[rank], message, packing))
-            spent["store"] += time.perf_counter() - begun
 
         counts = [one.nbytes for one in chosen]
         exchange = self._engine.begin_bytes(counts, write, read, about=about)
