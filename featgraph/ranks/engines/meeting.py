@@ -31,11 +31,13 @@ __all__ = ["Met", "is_possible", "meet"]
 _MAGIC = b"fgm1"
 #: Magic, number of ranks, rank, process id.
 _HELLO = struct.Struct("<4siiq")
+#: Begins a refusal, which is sent in place of a hello.
 _REFUSAL = b"no: "
 #: Number of descriptors of a rank's memory.
 _FILES = 3
 #: A hello is shorter; refusals are cut.
 _MESSAGE_BYTES = 4096
+#: Seconds between two tries to bind or to connect.
 _RETRY_S = 0.01
 #: Variables of launchers that identify the start of a program.
 _STARTS = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")

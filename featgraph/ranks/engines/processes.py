@@ -45,6 +45,7 @@ __all__ = [
     "unpack",
 ]
 
+#: Always the same, so that ranks whose calls differ read each other's records.
 RECORD_BYTES = 512
 #: Messages of at most so many bytes are stored within their record.
 INLINE_BYTES = 192

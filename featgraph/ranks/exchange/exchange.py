@@ -393,7 +393,7 @@ class RankExchange:
 
     def own_edges(self, everything: Words) -> Words:
         """Return the edges that this rank owns."""
-        count = max(self._edges.count, 1)
+        count = max(self._edges.count, 1)  # kernels take no empty array
         return self.device.sets.upload(packed(np.arange(count) < self._edges.own))
 
     def among_own(self, words: Words) -> Words:

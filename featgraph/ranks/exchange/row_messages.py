@@ -323,6 +323,7 @@ def packing_of(arrays: Sequence[Array], wire_dtype: str | None = None) -> Packin
     return _packing(tuple([(one.dtype, one.shape[1:]) for one in arrays]), wire_dtype)
 
 
+# Supersteps send the same properties again.
 @lru_cache(maxsize=256)
 def _packing(
     rows: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...], wire_dtype: str | None

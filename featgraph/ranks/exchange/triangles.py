@@ -379,6 +379,7 @@ class DeviceTriangles:
 
 #: Prefixes of the names of arrays that the batch replaces.
 _OF_BATCH = frozenset({"upper", "lower", "both", "order", "degree", "triangle"})
+#: Names of the arrays over edges, which have those of the batch, too.
 _OF_EDGES = frozenset({"edge_twin", "in_sources", "edge_chunks"})
 
 

@@ -32,7 +32,8 @@ from featgraph.runtime.devices.protocol import Device
 __all__ = ["MOST_NUMBERS", "Channel", "Part", "Posted", "WindowNumbers"]
 
 Array = Any
-#: Most bytes of a result combined on the device; larger ones go through the host.
+#: Most bytes of a result combined on the device, which one block does; larger ones go
+#: through the host (0055).
 MOST_NUMBERS = 1 << 16
 #: Most tables of arrays that are kept.
 _MOST_TABLES = 64
@@ -328,6 +329,7 @@ def _row_of(values: DeviceValues, wire_dtype: str | None) -> _Row:
         fraction = _FRACTIONS[wire_dtype]
         return _Row(address_of(array), stride, 2 * count, item, fraction)
     row = count * item
+    # As wide as the rows, and the distance between them, allow.
     unit = next(n for n in (8, 4, 2, 1) if row % n == stride % n == 0)
     return _Row(address_of(array), stride, row, unit, 0)
 
@@ -465,6 +467,7 @@ class Channel:
         room = max(numbers, self._room[0]), max(row, self._room[1])
         if self._boxes is None or room != self._room:
             self._room = room
+            # Numbers, a row for each position, and the bits of both parts.
             sizes = [
                 room[0] + 32 * n * room[1] + 2 * (-(-4 * n // 16) * 16)
                 for n in self._words

@@ -30,6 +30,7 @@ from typing import Any
 
 #: The environment variable with the descriptors of a rank's socket and page.
 INHERITED = "FEATGRAPH_LAUNCHER"
+#: Bytes of the shared memory with a rank's superstep: the least that can be mapped.
 PAGE_BYTES = mmap.PAGESIZE
 #: Longest line of a rank's output that is forwarded whole, and of a message.
 MOST_BYTES = 1 << 16
