@@ -28,10 +28,10 @@ from featgraph.base.errors import ArgumentError, DistributedError, WorkerLostErr
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.ranks.engines.messages import Bytes, MessageEngine
 from featgraph.ranks.engines.protocol import (
-    Beside,
     Call,
     Engine,
     GpuArray,
+    GpuMessages,
     bytes_of,
     mismatch,
 )
@@ -70,16 +70,9 @@ class NullEngine(MessageEngine):
         """Return True: a single rank sends no arrays."""
         return True
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Return the arrays themselves: see `GpuEngine`."""
-        return list(arrays)
+        return list(messages.arrays)
 
 
 #: The engine of a loopback rank, if several ranks run in one process.
@@ -254,18 +247,12 @@ class _LoopbackEngine(MessageEngine):
         """Return True: ranks share a GPU."""
         return True
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Exchange arrays of the GPU that all ranks share: see `GpuEngine`.
 
         Launches of all ranks on one stream run in the order of the launches.
         """
+        arrays, about = messages.arrays, messages.about
         call = self._next("hand_over(arrays of a GPU)", about)
         begun = time.perf_counter()
         received = self._start(call, arrays)()

@@ -26,6 +26,7 @@ __all__ = [
     "Engine",
     "GpuArray",
     "GpuEngine",
+    "GpuMessages",
     "Read",
     "Traffic",
     "Write",
@@ -248,6 +249,27 @@ class Beside(NamedTuple):
     make: Callable[[int], GpuArray]
 
 
+class GpuMessages(NamedTuple):
+    """Arrays of a GPU, one for each rank, and the bytes that each rank sends back.
+
+    Attributes
+    ----------
+    arrays : sequence of array or None
+        By rank, itself included; None for no bytes.
+    sizes : sequence of int
+        Bytes that each rank sends to this one.
+    about : str
+        The purpose of the call.
+    beside : Beside or None
+        A stream in place of the default one; ranks of one process share it.
+    """
+
+    arrays: Sequence[GpuArray | None]
+    sizes: Sequence[int]
+    about: str = ""
+    beside: Beside | None = None
+
+
 @runtime_checkable
 class GpuEngine(Engine, Protocol):
     """An engine that can send arrays of GPUs, too, without the host."""
@@ -263,31 +285,13 @@ class GpuEngine(Engine, Protocol):
             ``make(nbytes)`` returns an uninitialized array of bytes on this GPU.
         """
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Send an array to each rank, and return the received ones, by rank.
 
         Sent arrays must not be written afterwards, except, after another exchange, by
         launches on the same stream. Received arrays are read-only, and may be the sent
         ones themselves. The host does not wait for the GPU: later launches on the
         default stream see the received arrays.
-
-        Parameters
-        ----------
-        arrays : sequence of array or None
-            By rank, itself included; None for no bytes.
-        sizes : sequence of int
-            Bytes that each rank sends to this one.
-        about : str
-            The purpose of the call.
-        beside : Beside, optional
-            A stream in place of the default one; ranks of one process share it.
         """
 
 

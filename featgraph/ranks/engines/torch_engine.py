@@ -50,7 +50,13 @@ from featgraph.ranks.engines.processes import (
     require_same_call,
     unpack,
 )
-from featgraph.ranks.engines.protocol import Beside, Call, GpuArray, bytes_of
+from featgraph.ranks.engines.protocol import (
+    Beside,
+    Call,
+    GpuArray,
+    GpuMessages,
+    bytes_of,
+)
 
 __all__ = ["TorchEngine", "is_loopback"]
 
@@ -136,15 +142,9 @@ class TorchEngine(ProcessEngine):
         self._make = make
         return self._reaches
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Send arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
+        arrays, sizes, about, beside = messages
         if self._make is None:
             raise DistributedError("hand_over() before reach_gpus()", got=about)
         call = self._next("hand_over(arrays of a GPU)", about)

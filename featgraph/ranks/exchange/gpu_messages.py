@@ -41,6 +41,7 @@ from featgraph.ranks.engines.protocol import (
     Engine,
     GpuArray,
     GpuEngine,
+    GpuMessages,
     bytes_of,
 )
 from featgraph.ranks.exchange import gpu_kernels
@@ -545,18 +546,12 @@ class ThroughHost:
         self._out, self._into = _Landing(), _Landing()
         self._event: Any = None
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Send an array to each rank: see `GpuEngine`.
 
         Waits for the stream of `beside` (the default stream) only.
         """
+        arrays, sizes, about, beside = messages
         own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
         leaving = [array if r != own else None for r, array in enumerate(arrays)]
         out = self._out.parts(list(map(bytes_of, leaving)))

@@ -25,7 +25,7 @@ from featgraph.cuda.dialect import cuda
 from featgraph.cuda.driver import address_of
 from featgraph.cuda.values import DeviceValues, name_of
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.engines.protocol import Beside, Engine, GpuEngine
+from featgraph.ranks.engines.protocol import Beside, Engine, GpuEngine, GpuMessages
 from featgraph.ranks.exchange import gpu_kernels as kernels
 from featgraph.ranks.exchange.gpu_messages import (
     BLOCK,
@@ -203,8 +203,8 @@ class GpuRows:
         pairs = zip(announced, taken.sizes, strict=True)
         coming = [Outline.read(one, size, entries) for one, size in pairs]
         sizes = [outline.nbytes for outline in coming]
-        given: dict[str, Any] = {"about": about, "beside": beside}
-        received = self.gpu_sender.hand_over(messages, sizes, **given)
+        given = GpuMessages(messages, sizes, about, beside)
+        received = self.gpu_sender.hand_over(given)
         for rank, outline in enumerate(coming):
             if outline.count:
                 yield packer.received(taken, rank, outline, received[rank])

@@ -30,7 +30,7 @@ from featgraph.cuda.dialect import cuda
 from featgraph.cuda.driver import IpcMemory, address_of, uuid_of_current
 from featgraph.ranks.engines.failures import timeout_of, watch_of
 from featgraph.ranks.engines.messages import gather_texts, reduce_number
-from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.protocol import Engine, GpuMessages
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import TURN
 
@@ -313,14 +313,9 @@ class ThroughWindows:
         self._engine, self._device, self._slot = engine, device, 0
         self._window: _Window | None = None
 
-    def hand_over(
-        self,
-        arrays: Sequence[Any | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-    ) -> list[Any | None]:
+    def hand_over(self, messages: GpuMessages) -> list[Any | None]:
         """Send an array of bytes to each rank: see `GpuEngine`; waits for the GPU."""
+        arrays, sizes, about, _ = messages
         engine, device, own = self._engine, self._device, self._engine.rank
         driver: Any = device.driver  # type: ignore[attr-defined]
         most = max(0 if array is None else int(array.size) for array in arrays)

@@ -38,7 +38,7 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.slices.on_gpu import closed_offsets
 from featgraph.graph.views.structure import gpu_edges
 from featgraph.ranks.engines.messages import reduce_number
-from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.protocol import Engine, GpuMessages
 from featgraph.ranks.exchange.gpu_messages import gpu_sender_of
 from featgraph.ranks.exchange.gpu_transport import have_windows
 from featgraph.ranks.exchange.windows import ThroughWindows
@@ -326,7 +326,7 @@ def _take_columns(
         byte = np.dtype(np.uint8)
         messages = [some[column].view(byte) if some else None for some in sent]
         sizes = [int(count) * store.dtype.itemsize for count in coming]
-        came = gpu_sender.hand_over(messages, sizes, about=_ABOUT)
+        came = gpu_sender.hand_over(GpuMessages(messages, sizes, _ABOUT))
         for rank, message in enumerate(came):
             if message is not None and sizes[rank]:
                 values = message.view(store.dtype)
@@ -532,7 +532,8 @@ class _GpuGhosts:
             arrays.piece_of(self._ghosts, begin, size, 1) if size else None
             for begin, size in spans
         ]
-        came = self._gpu_sender.hand_over(messages, coming.tolist(), about="ghosts")
+        given = GpuMessages(messages, coming.tolist(), "ghosts")
+        came = self._gpu_sender.hand_over(given)
         self._lists, lists = [], []
         for message in came:
             listed = None
@@ -547,7 +548,7 @@ class _GpuGhosts:
     def degrees(
         self, values: Array, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
     ) -> HostArray:
-        own, about = values.size, "degrees of ghosts"
+        own = values.size
         made = arrays.empty((own + int(bounds[-1]),), dtype)
         arrays.launch_over(kernels.put_at, own, values, 0, made)
         messages: list[Array | None] = []
@@ -560,7 +561,8 @@ class _GpuGhosts:
                 message = taken_here.view(np.dtype(np.uint8))
             messages.append(message)
         sizes = (dtype.itemsize * np.diff(bounds)).tolist()
-        came = self._gpu_sender.hand_over(messages, sizes, about=about)
+        sent = GpuMessages(messages, sizes, "degrees of ghosts")
+        came = self._gpu_sender.hand_over(sent)
         for begin, message in zip(bounds.tolist(), came, strict=False):
             if message is not None:
                 sent_counts = message.view(dtype)
