@@ -115,10 +115,7 @@ _MOST = 1 << 10
 
 @checked_arguments
 def run_ranks(
-    size: int,
-    function: Callable[[Engine], _R],
-    *,
-    hosts: Sequence[str] | None = None,
+    size: int, function: Callable[[Engine], _R], *, hosts: Sequence[str] | None = None
 ) -> list[_R]:
     """Run a function on ranks of this process, and return their results by rank.
 

@@ -35,18 +35,9 @@ import numpy.typing as npt
 
 from featgraph.base.errors import DistributedError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.failures import (
-    CONNECT_S,
-    MEETING,
-    Watching,
-    watched,
-)
+from featgraph.ranks.engines.failures import CONNECT_S, MEETING, Watching, watched
 from featgraph.ranks.engines.meeting import Met, is_possible, meet
-from featgraph.ranks.engines.messages import (
-    NOTHING,
-    Bytes,
-    Finish,
-)
+from featgraph.ranks.engines.messages import NOTHING, Bytes, Finish
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,

@@ -30,12 +30,7 @@ import numpy as np
 
 from featgraph.base.errors import DistributedError, WorkerLostError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.failures import (
-    CONNECT_S,
-    MEETING,
-    Watching,
-    watched,
-)
+from featgraph.ranks.engines.failures import CONNECT_S, MEETING, Watching, watched
 from featgraph.ranks.engines.messages import NOTHING, Bytes, gather_texts
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,

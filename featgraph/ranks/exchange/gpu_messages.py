@@ -112,10 +112,7 @@ class Listed:
     """
 
     def __init__(
-        self,
-        lists: Sequence[npt.NDArray[np.integer]],
-        device: Device,
-        chunk_words: int,
+        self, lists: Sequence[npt.NDArray[np.integer]], device: Device, chunk_words: int
     ) -> None:
         self.sizes = [int(numbers.size) for numbers in lists]
         self.words = [-(-size // 32) for size in self.sizes]
@@ -165,10 +162,7 @@ class GpuLinks(Listed):
     """
 
     def __init__(
-        self,
-        lists: Sequence[npt.NDArray[np.integer]],
-        device: Device,
-        stream: Any = 0,
+        self, lists: Sequence[npt.NDArray[np.integer]], device: Device, stream: Any = 0
     ) -> None:
         super().__init__(lists, device, _CHUNK_WORDS)
         self._launch: Any = device.launches  # type: ignore[attr-defined]
@@ -459,11 +453,7 @@ class Packer:
         return self._make(outline.nbytes, outline.item) if outline.nbytes else None
 
     def encode(
-        self,
-        links: GpuLinks,
-        rank: int,
-        outline: Outline,
-        entries: Sequence[Entries],
+        self, links: GpuLinks, rank: int, outline: Outline, entries: Sequence[Entries]
     ) -> Array | None:
         """Return a message of marked rows for a rank; None if it has no bytes."""
         message = self.message(outline)

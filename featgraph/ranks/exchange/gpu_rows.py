@@ -43,22 +43,14 @@ from featgraph.ranks.exchange.gpu_messages import (
 )
 from featgraph.ranks.exchange.gpu_row_copies import OPERATIONS
 from featgraph.ranks.exchange.host_rows import MIRROR
-from featgraph.ranks.exchange.remote_entries import (
-    RemoteEntries,
-    lists_of,
-    owned_ids,
-)
+from featgraph.ranks.exchange.remote_entries import RemoteEntries, lists_of, owned_ids
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.ranks.exchange.vertex_sets import Piece, Pieces
 from featgraph.ranks.exchange.window_channel import Channel, Part, WindowNumbers
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = [
-    "GpuEdges",
-    "GpuRows",
-    "MessagePieces",
-]
+__all__ = ["GpuEdges", "GpuRows", "MessagePieces"]
 
 Array = Any
 Words = Any

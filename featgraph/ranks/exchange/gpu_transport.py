@@ -32,16 +32,8 @@ from featgraph.ranks.engines.links import named_link
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange import window_kernels as kernels
 from featgraph.ranks.exchange.gpu_messages import used_rows
-from featgraph.ranks.exchange.gpu_rows import (
-    GpuEdges,
-    GpuRows,
-    MessagePieces,
-)
-from featgraph.ranks.exchange.remote_entries import (
-    RemoteEntries,
-    lists_of,
-    owned_ids,
-)
+from featgraph.ranks.exchange.gpu_rows import GpuEdges, GpuRows, MessagePieces
+from featgraph.ranks.exchange.remote_entries import RemoteEntries, lists_of, owned_ids
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending, does_not_fit
 from featgraph.ranks.exchange.vertex_sets import Boundary, Piece
 from featgraph.ranks.exchange.window_channel import (

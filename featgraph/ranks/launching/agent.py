@@ -181,11 +181,7 @@ class Agent:
         self._end()
 
     def _start_ranks(
-        self,
-        command: list[str],
-        folder: str,
-        ranks: list[dict[str, Any]],
-        gpus: str,
+        self, command: list[str], folder: str, ranks: list[dict[str, Any]], gpus: str
     ) -> None:
         """Start ranks, each with environment variables of its own."""
         self._kill_at = None  # earlier ranks have ended

@@ -104,10 +104,7 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     """
     if not 0 < require_real("timeout", timeout, error=ArgumentError) < 1e9:
         raise ArgumentError(
-            "not a timeout",
-            where="timeout=",
-            got=timeout,
-            expected="seconds, over 0",
+            "not a timeout", where="timeout=", got=timeout, expected="seconds, over 0"
         )
     size = _number("WORLD_SIZE", least=1) if _is_launched() else 1
     rank = _number("RANK", least=0, below=size) if _is_launched() else 0

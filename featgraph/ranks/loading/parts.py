@@ -30,13 +30,7 @@ from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import Division
 
-__all__ = [
-    "Found",
-    "GhostExchange",
-    "copy_to",
-    "localized",
-    "made_graph",
-]
+__all__ = ["Found", "GhostExchange", "copy_to", "localized", "made_graph"]
 
 Array = npt.NDArray[Any]
 

@@ -65,11 +65,7 @@ from featgraph.graph.slices.read import (
     within_a_side,
 )
 from featgraph.ranks.engines.failures import on_all, require_same
-from featgraph.ranks.engines.loopback import (
-    current_engine,
-    engine_of_process,
-    is_begun,
-)
+from featgraph.ranks.engines.loopback import current_engine, engine_of_process, is_begun
 from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
