@@ -34,6 +34,7 @@ from featgraph.ranks.engines.protocol import (
     Read,
     Traffic,
     Write,
+    WriteOnce,
     ragged,
     sendable,
     whole,
@@ -108,6 +109,8 @@ NOTHING = np.empty(0, np.uint8)
 
 #: Finishes an exchange that has begun: reads the messages of other ranks.
 Finish = Callable[[], None]
+#: Begins an exchange: writes the messages to other ranks.
+Begin = Callable[[Call], Finish]
 
 
 class MessageEngine(ABC):
@@ -245,12 +248,7 @@ class MessageEngine(ABC):
         return self._in_place("begin_bytes()", about, sizes, begin)
 
     def hand_to_all(
-        self,
-        nbytes: int,
-        write: Callable[[Bytes], None],
-        read: Read,
-        *,
-        about: str = "",
+        self, nbytes: int, write: WriteOnce, read: Read, *, about: str = ""
     ) -> None:
         """Send one message to all other ranks, which is written once."""
         sizes = [nbytes] * self.size
@@ -258,11 +256,7 @@ class MessageEngine(ABC):
         self._in_place("hand_to_all()", about, sizes, begin).finish()
 
     def _in_place(
-        self,
-        text: str,
-        about: str,
-        sizes: Sequence[int],
-        begin: Callable[[Call], Finish],
+        self, text: str, about: str, sizes: Sequence[int], begin: Begin
     ) -> Begun:
         """Begin a call with messages in memory of the engine, and count their bytes."""
         call, begun = self._next(text, about), time.perf_counter()
@@ -290,7 +284,7 @@ class MessageEngine(ABC):
         return self._reading(self._start(call, messages), read)
 
     def _begin_to_all(
-        self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
+        self, call: Call, nbytes: int, write: WriteOnce, read: Read
     ) -> Finish:
         """Write one message for all ranks: see `_begin`.
 

@@ -30,6 +30,7 @@ __all__ = [
     "Read",
     "Traffic",
     "Write",
+    "WriteOnce",
     "bytes_of",
     "mismatch",
     "ragged",
@@ -42,6 +43,8 @@ Array = npt.NDArray[Any]
 #: ``write(rank, message)`` writes the message to a rank; ``read`` reads one from it.
 Write = Callable[[int, npt.NDArray[np.uint8]], None]
 Read = Callable[[int, npt.NDArray[np.uint8]], None]
+#: ``write(message)`` writes one message for all ranks.
+WriteOnce = Callable[[npt.NDArray[np.uint8]], None]
 #: A one-dimensional array of unsigned integers on a GPU.
 GpuArray = Any
 
@@ -185,12 +188,7 @@ class Engine(Protocol):
         """
 
     def hand_to_all(
-        self,
-        nbytes: int,
-        write: Callable[[npt.NDArray[np.uint8]], None],
-        read: Read,
-        *,
-        about: str = "",
+        self, nbytes: int, write: WriteOnce, read: Read, *, about: str = ""
     ) -> None:
         """Send one message of bytes to all other ranks, which is written once.
 

@@ -51,7 +51,7 @@ from featgraph.ranks.engines.processes import (
     require_same_call,
     unpack,
 )
-from featgraph.ranks.engines.protocol import Call, Read, Write
+from featgraph.ranks.engines.protocol import Call, Read, Write, WriteOnce
 
 __all__ = ["FLAGS", "SharedEngine"]
 
@@ -544,7 +544,7 @@ class SharedEngine(ProcessEngine):
         return self._reading(self._take(call, publish), read)
 
     def _begin_to_all(
-        self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
+        self, call: Call, nbytes: int, write: WriteOnce, read: Read
     ) -> Finish:
         publish = partial(self._publish_all, call, nbytes, write)
         return self._reading(self._take(call, publish), read)
@@ -590,9 +590,7 @@ class SharedEngine(ProcessEngine):
             write(self.rank, message)
         return message
 
-    def _publish_all(
-        self, call: Call, nbytes: int, write: Callable[[Bytes], None]
-    ) -> Bytes:
+    def _publish_all(self, call: Call, nbytes: int, write: WriteOnce) -> Bytes:
         """Write and publish one message for all; return the empty message to itself."""
         self._number += 1
         is_short = nbytes <= INLINE_BYTES

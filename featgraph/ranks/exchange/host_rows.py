@@ -45,6 +45,8 @@ __all__ = ["MIRROR", "HostRows"]
 
 #: The name of the exchange of rows for mirrors.
 MIRROR = "a mirror"
+#: The arrays of properties that are sent together.
+Values = Sequence[Array]
 #: Positions of a send list.
 Positions = npt.NDArray[np.int32]
 
@@ -131,7 +133,7 @@ class HostRows:
         return HostEdges(lists, self, self._device)
 
     def share(
-        self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         return self._begin(values, changed, sending, self._links, "")()
@@ -166,7 +168,7 @@ class HostRows:
         return _Links(sent, taken, cuts[:-1].tolist())
 
     def begin(
-        self, values: Sequence[Array], changed: Words, sending: Sending, piece: Piece
+        self, values: Values, changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Begin to send the rows of a piece: see `Transport`."""
         if piece not in self._links_of:
@@ -180,7 +182,7 @@ class HostRows:
 
     def _begin(
         self,
-        values: Sequence[Array],
+        values: Values,
         changed: Words,
         sending: Sending,
         links: _Links,
