@@ -123,16 +123,6 @@ class TrianglePart:
         self._low, self._high, self._edges = self._turned(up=True)
         self._refuse_repeated()
         self._request_rows()
-        self._kept: dict[int, Batch] = {}
-
-    def batch(self, number: int) -> Batch:
-        """Return a batch, fetched by all ranks unless it is kept."""
-        found = self._kept.get(number)
-        if found is None:
-            found = self._made(number)
-            if found.stays:
-                self._kept[number] = found
-        return found
 
     def _turned(self, up: bool) -> tuple[Array, Array, Array]:
         """Return the edges from own vertices to higher vertices, or to lower ones.
@@ -219,8 +209,11 @@ class TrianglePart:
         """Offsets of own rows, by degree order."""
         return np.searchsorted(self._low, np.arange(self._order.size + 1))
 
-    def _made(self, number: int) -> Batch:
-        """Fetch a batch of rows, and merge it with own rows; all ranks call it."""
+    def batch(self, number: int) -> Batch:
+        """Fetch a batch of rows, and merge it with own rows; all ranks call it.
+
+        `DeviceTriangles` keeps those that stay.
+        """
         middle, row, places, edge_numbers = self._fetched(number)
         order, of = self._order, self._owners(places)
         is_own = of == self._engine.rank

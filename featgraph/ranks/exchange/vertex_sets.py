@@ -96,13 +96,9 @@ class Piece(NamedTuple):
         self, sent: Sequence[Any], received: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
         """Return the entries of send and receive lists, by rank, that are in it."""
-        every, number = self.pieces, self.number
-        both = (sent, every.sent[number]), (received, every.received[number])
-        found = [
-            [one[begin:end] for one, (begin, end) in zip(lists, bounds, strict=True)]
-            for lists, bounds in both
-        ]
-        return found[0], found[1]
+        of_sent, of_received = self.pieces.sent, self.pieces.received
+        number = self.number
+        return _within(sent, of_sent[number]), _within(received, of_received[number])
 
 
 class Boundary:
@@ -195,6 +191,11 @@ class Boundary:
         shares = before[-1] * np.arange(1, count) // count
         inner = np.searchsorted(before, shares) // WORD_BITS * WORD_BITS
         return np.concatenate([[0], inner, [self._shard.own]]).astype(np.int64)
+
+
+def _within(lists: Sequence[Any], bounds: Sequence[tuple[int, int]]) -> list[Any]:
+    """Return a range of each list."""
+    return [one[begin:end] for one, (begin, end) in zip(lists, bounds, strict=True)]
 
 
 def _by_piece(bounds: Sequence[Any]) -> tuple[list[tuple[int, int]], ...]:
