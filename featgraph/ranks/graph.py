@@ -422,6 +422,7 @@ class Pieces:
             size = min(step, self._count - begin)
             bounds = np.searchsorted(self._places, [begin, begin + size])
             chosen = slice(*bounds.tolist())
+            # Within a piece, 32 bits are enough.
             offsets = (self._places[chosen] - begin).astype(np.int32)
             parts = [offsets.view(np.uint8), _bytes(self._rows[chosen])]
             received = _to_first(self._engine, np.concatenate(parts))

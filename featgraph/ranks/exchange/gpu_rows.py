@@ -280,6 +280,7 @@ class MessagePieces:
 
     def _make_room(self, pieces: Pieces, entries: Sequence[Entries]) -> None:
         """Reserve memory for the messages of any piece, in any form."""
+        # The longest form has a position of 4 bytes for each row.
         row = 4 + sum(one.width * one.item for one in entries)
         for room, bounds in ((self._out, pieces.sent), (self._into, pieces.received)):
             room.reserve(
@@ -501,6 +502,7 @@ class GpuEdges:
         stored = [None if one is None else Entries.of(one) for one in others]
         links = self._sent, self._taken
         for came in self._rows.swap(links, entries, marks, _ABOUT, sending):
+            # Into both buffers: ghosts are the same in either (0049).
             for buffers in (entries, stored):
                 for which, own in enumerate(buffers):
                     if own is not None:

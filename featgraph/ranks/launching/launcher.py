@@ -242,6 +242,7 @@ class AgentProcess:
         if not data:
             return None
         *lines, self._begun = (self._begun + data).split(b"\n")
+        # A shell on another host may print lines of its own.
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def hang_up(self) -> None:
