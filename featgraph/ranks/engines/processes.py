@@ -39,7 +39,9 @@ __all__ = [
     "Record",
     "Released",
     "called",
+    "last_record",
     "pack",
+    "require_same_call",
     "unpack",
 ]
 
@@ -180,59 +182,6 @@ class ProcessEngine(MessageEngine):
         if self.watch is not None:
             self.watch.raise_lost()
 
-    def _require_same_call(
-        self, call: Call, records: Mapping[int, Record], absent: Mapping[int, str]
-    ) -> None:
-        """Raise an error unless all ranks have made the same call.
-
-        Parameters
-        ----------
-        call : Call
-            The call of this rank.
-        records : mapping
-            The records of other ranks.
-        absent : mapping
-            The reason of each lost rank.
-
-        Raises
-        ------
-        WorkerLostError
-            If a rank has failed or is lost.
-        RankMismatchError
-            If calls differ.
-        """
-        rank, size = self.rank, self.size
-        for other, record in records.items():
-            if record.kind == "failed":
-                raise _failed(record, size, other)
-        if absent:
-            raise _lost(absent, size, f"rank {rank}, at {call}")
-        # The call as other ranks read it: long texts are cut.
-        calls = {rank: unpack(pack(called(call), NOTHING), rank)[0].call}
-        calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
-        ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
-        different = mismatch(calls, ended)
-        if different is not None:
-            raise different
-
-    def _last_record(self, error: BaseException | None) -> Record | None:
-        """Return the last record of this rank; None if all ranks have seen its error.
-
-        `error` is the one that ends the process, if any.
-        """
-        refusal = self._refusal
-        if isinstance(refusal, RankMismatchError):
-            return None
-        if isinstance(refusal, WorkerLostError) and refusal.rank is not None:
-            text = str(refusal.got)
-            return Record("failed", self.exchanges, text, rank=refusal.rank)
-        cause = refusal or error
-        if cause is None:
-            return Record("ended", self.exchanges)
-        what = cause.what if isinstance(cause, DistributedError) else str(cause)
-        text = f"{type(cause).__name__}: {what}"
-        return Record("failed", self.exchanges, text, rank=self.rank)
-
     @contextmanager
     def _interrupting(self) -> Iterator[None]:
         """Disable the engine after an error in the block."""
@@ -274,6 +223,66 @@ def _failed(record: Record, size: int, reported_by: int) -> WorkerLostError:
     return WorkerLostError(
         f"rank {record.rank} of {size} failed{by}", rank=record.rank, got=record.text
     )
+
+
+def require_same_call(
+    engine: ProcessEngine,
+    call: Call,
+    records: Mapping[int, Record],
+    absent: Mapping[int, str],
+) -> None:
+    """Raise an error unless all ranks have made the same call.
+
+    Parameters
+    ----------
+    engine : ProcessEngine
+        The engine of this rank.
+    call : Call
+        Its call.
+    records : mapping
+        The records of other ranks.
+    absent : mapping
+        The reason of each lost rank.
+
+    Raises
+    ------
+    WorkerLostError
+        If a rank has failed or is lost.
+    RankMismatchError
+        If calls differ.
+    """
+    rank, size = engine.rank, engine.size
+    for other, record in records.items():
+        if record.kind == "failed":
+            raise _failed(record, size, other)
+    if absent:
+        raise _lost(absent, size, f"rank {rank}, at {call}")
+    # The call as other ranks read it: long texts are cut.
+    calls = {rank: unpack(pack(called(call), NOTHING), rank)[0].call}
+    calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
+    ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
+    different = mismatch(calls, ended)
+    if different is not None:
+        raise different
+
+
+def last_record(engine: ProcessEngine, error: BaseException | None) -> Record | None:
+    """Return the last record of a rank; None if all ranks have seen its error.
+
+    `error` is the one that ends the process, if any.
+    """
+    refusal = engine._refusal
+    if isinstance(refusal, RankMismatchError):
+        return None
+    if isinstance(refusal, WorkerLostError) and refusal.rank is not None:
+        text = str(refusal.got)
+        return Record("failed", engine.exchanges, text, rank=refusal.rank)
+    cause = refusal or error
+    if cause is None:
+        return Record("ended", engine.exchanges)
+    what = cause.what if isinstance(cause, DistributedError) else str(cause)
+    text = f"{type(cause).__name__}: {what}"
+    return Record("failed", engine.exchanges, text, rank=engine.rank)
 
 
 _T = TypeVar("_T")

@@ -46,7 +46,9 @@ from featgraph.ranks.engines.processes import (
     Record,
     Released,
     called,
+    last_record,
     pack,
+    require_same_call,
     unpack,
 )
 from featgraph.ranks.engines.protocol import Call, Read, Write, WriteOnce
@@ -510,7 +512,7 @@ class SharedEngine(ProcessEngine):
         # A forked child must not publish the end of its parent.
         if not self._is_open or self._process != os.getpid():
             return
-        record = self._last_record(error)
+        record = last_record(self, error)
         if record is not None:
             self._publish_last(record)
         self.let_go()
@@ -616,7 +618,7 @@ class SharedEngine(ProcessEngine):
             data = self._peers.record(rank, self._number, is_last)
             records[rank], message = unpack(data, rank)
             found[rank] = records[rank].nbytes, message
-        self._require_same_call(call, records, absent)
+        require_same_call(self, call, records, absent)
         return [
             self._peers.message(rank, self._number, nbytes)
             if rank != self.rank and nbytes > INLINE_BYTES

@@ -40,7 +40,9 @@ from featgraph.ranks.engines.processes import (
     Record,
     Released,
     called,
+    last_record,
     pack,
+    require_same_call,
     unpack,
 )
 from featgraph.ranks.engines.protocol import (
@@ -112,7 +114,7 @@ class TorchEngine(ProcessEngine):
             return
         self._is_open = False
         cause = self._refusal
-        record = self._last_record(error)
+        record = last_record(self, error)
         # After an interrupt, a transfer on the other thread may not end.
         can_send = cause is None or isinstance(cause, WorkerLostError)
         is_reported = self.watch is not None and (cause or error) is not None
@@ -192,7 +194,7 @@ class TorchEngine(ProcessEngine):
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         arrived, absent = self._send_records(called(call), messages)
         records = {rank: record for rank, (record, _) in arrived.items()}
-        self._require_same_call(call, records, absent)
+        require_same_call(self, call, records, absent)
         large = {
             rank: np.empty(record.nbytes, np.uint8)
             for rank, record in records.items()
@@ -205,7 +207,7 @@ class TorchEngine(ProcessEngine):
         }
         absent = self._links.transfer(sent, large, tag=1)
         if absent:
-            self._require_same_call(call, records, absent)
+            require_same_call(self, call, records, absent)
         received = {rank: message for rank, (_, message) in arrived.items()} | large
         received[self.rank] = messages[self.rank].copy()
         return [received[rank] for rank in range(self.size)]
