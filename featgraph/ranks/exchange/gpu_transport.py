@@ -43,7 +43,7 @@ from featgraph.ranks.exchange.window_channel import (
     Posted,
     WindowNumbers,
 )
-from featgraph.ranks.exchange.windows import find_near
+from featgraph.ranks.exchange.windows import Near, find_near
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
@@ -312,7 +312,7 @@ def have_windows(engine: Engine, device: Device) -> bool:
     return engine.size > 1 and bool(near_ranks(engine, device).all())
 
 
-def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
+def near_ranks(engine: Engine, device: Device) -> Near:
     """Return which ranks can store into each other's windows: bool, shape (P, P).
 
     All ranks call it. Raises ArgumentError if `config.gpu_links` is unknown.
@@ -329,7 +329,7 @@ def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
         return np.eye(engine.size, dtype=np.bool_)
     if engine not in _known:
         _known[engine] = find_near(engine, device)
-    found: npt.NDArray[np.bool_] = _known[engine]
+    found: Near = _known[engine]
     return found
 
 
@@ -391,19 +391,12 @@ class GpuTransport:
             return None
         return WindowRows(self._shard, self._engine, self._device)
 
-    @cached_property
-    def _numbers(self) -> WindowNumbers:
-        """The counters of windows between some pairs of ranks; no numbers are sent."""
-        return WindowNumbers(self._device)
-
     def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return the bytes that kernels have stored in windows, by target rank."""
-        engine = self._engine
-        if self.fused is not None:
-            return self.fused.numbers.stored(engine.size).read(engine.rank)
-        if "_numbers" not in vars(self):
+        rows = self.fused or vars(self).get("_ghosts")  # {} before the first exchange
+        if not isinstance(rows, WindowRows | MixedRows):
             return {}
-        return self._numbers.stored(engine.size).read(engine.rank)
+        return rows.numbers.stored(self._engine.size).read(self._engine.rank)
 
     @property
     def can_overlap(self) -> bool:
@@ -457,7 +450,7 @@ class GpuTransport:
         if self.fused is not None or near.sum() == alone:
             return self._rows
         given = self._shard, self._engine, self._device
-        return MixedRows(*given, near, self.forms, self._numbers)
+        return MixedRows(*given, near, self.forms)
 
     def over(self, lists: RemoteEntries, stays: bool = True) -> GpuEdges:
         """Return the exchange of the entries of some lists of edges.
@@ -514,8 +507,11 @@ class MixedRows:
         See `find_near`.
     forms : Counter of str
         The counter of messages, by form.
+
+    Attributes
+    ----------
     numbers : WindowNumbers
-        The rank's numbers, of which none go through these windows.
+        The counters of stored bytes; no numbers go through these windows.
     """
 
     def __init__(
@@ -523,16 +519,16 @@ class MixedRows:
         shard: Shard,
         engine: Engine,
         device: Device,
-        near: npt.NDArray[np.bool_],
+        near: Near,
         forms: Counter[str],
-        numbers: WindowNumbers,
     ) -> None:
+        self.numbers = WindowNumbers(device)
         self._engine, self._device = engine, device
         own = near[engine.rank]
         self._far = GpuRows(shard, engine, device, forms, (~own).tolist())
         sent, taken = lists_of(shard, own.tolist())
         about = "rows of ghosts of this host"
-        self._near = Channel(sent, taken, engine, device, about, numbers)
+        self._near = Channel(sent, taken, engine, device, about, self.numbers)
         self._near.near = near
         #: Negative if a kernel has reached the limit of its wait.
         self._total = device.upload(np.zeros(1, np.int64))

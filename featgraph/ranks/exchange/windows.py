@@ -34,7 +34,7 @@ from featgraph.ranks.engines.protocol import Engine, GpuMessages
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import TURN
 
-__all__ = ["Mailboxes", "ThroughWindows", "find_near"]
+__all__ = ["Mailboxes", "Near", "ThroughWindows", "find_near"]
 
 #: Which ranks reach each other: bool, shape (P, P).
 Near = npt.NDArray[np.bool_]
