@@ -356,6 +356,7 @@ class _Links:
             return {"init_method": "env://" if has_store else f"tcp://{address}:{port}"}
         server: dict[str, Any] = {}
         if self._rank == 0:
+            # Of its own for each start: an earlier one may still have its port (0056).
             listener = _listener_at(address)
             port = listener.getsockname()[1]
             server = {"is_master": True, "master_listen_fd": listener.detach()}

@@ -170,6 +170,7 @@ class PartEdges:
         local = self._shard.local
         if self.own == local.edge_count:
             return local  # type: ignore[no-any-return]
+        # An edge function runs once, at the owner of the edge's target (0049).
         rows = local.out_edges
         is_own = rows.column_indices < self._shard.own
         before = np.zeros(is_own.size + 1, rows.row_offsets.dtype)

@@ -278,6 +278,7 @@ class TrianglePart:
         `low` and `high` are the ghosts and the own vertices, by degree order.
         """
         lower, upper, edges = self._downward
+        # Pairs of ends as numbers, in the order in which `_turned` sorts them.
         count = np.int64(self._order.size)
         keys = lower.astype(np.int64) * count + upper
         at = np.searchsorted(keys, low.astype(np.int64) * count + high)

@@ -202,7 +202,7 @@ def part_of_whole(
     """
     digests, names = (graph.digest, graph.weights_digest), graph._edges.names
     whole, begins = Whole.of(graph._edges, digests, names), None
-    if partition.order is not None:
+    if partition.order is not None:  # else edge ids ascend by rank
         into = np.asarray(graph.in_degree, np.int64)
         begins = np.cumsum(into) - into
     cut = Cut(partition, is_idle, begins)

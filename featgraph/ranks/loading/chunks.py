@@ -240,6 +240,7 @@ def exchange_edges(
     both_ends : bool
         Whether the owners of sources get edges, too.
     """
+    # Counted first: what each rank sends then has a place of its own in the result.
     owners = division.owners
     counts = np.zeros(engine.size, np.int64)
     for chunk in given.parts(ROUND_EDGES):
@@ -254,6 +255,7 @@ def exchange_edges(
     at = np.cumsum(coming) - coming
     parts = given.take(ROUND_EDGES)
     for _ in range(rounds):
+        # A rank that has sent all of its edges takes part in the other rounds.
         chunk = division.renumbered(next(parts, None) or _no_edges(given))
         which = _receivers(chunk, owners, engine.size, both_ends)
         values: Any = chunk.sources, chunk.targets, chunk.all_rows, chunk.weights
@@ -310,7 +312,7 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
     """Return, by rank, the indices of the ends that the rank owns, ascending."""
     from featgraph.graph.partition import kernels  # loads Numba
 
-    counted: dict[int, Array] = {}
+    counted: dict[int, Array] = {}  # by begin: pieces end in any order
 
     def count(begin: int, end: int) -> None:
         counts = np.zeros(ranks, np.int64)

@@ -257,6 +257,7 @@ def target_of(engine: Engine, target: object, total: int, on_gpu: bool = False) 
         return "cuda" if on_all_ranks(engine, on_gpu) else "cpu"
     default = "cuda" if total >= MANY_EDGES else "cpu"
     chosen = on_all(engine, lambda: chosen_target(target, default), _ABOUT)
+    # On GPUs only if all ranks choose them: parts exchange edges from GPU to GPU.
     return "cuda" if on_all_ranks(engine, chosen == "cuda") else "cpu"
 
 

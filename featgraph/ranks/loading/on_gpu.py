@@ -262,6 +262,7 @@ def _exchanged(
     gpu_sender = _gpu_sender(engine)
     bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
     passing = _between(lambda: _pieces(given), partition)
+    # Only counts are kept: flags are made again when the edges are sent.
     going = [
         [_flagged(piece, bound, is_both)[2] for bound in bounds] for piece in passing()
     ]
@@ -476,6 +477,7 @@ class GpuRows:
     def _localized(self, edges: CutEdges) -> tuple[Array, Array]:
         """Replace sources by local numbers; return ghosts, and offsets of all rows."""
         (first, last), size = self._span, self._own.division.size
+        # An array over all numbers is released before the next one is made.
         marks = arrays.filled((size,), 0, np.uint8)
         for ends in (edges.sources, edges.targets):
             arrays.launch_over(kernels.mark_others, ends.size, ends, first, last, marks)

@@ -207,7 +207,7 @@ def _of_text(
     layout = on_all(engine, begin, about)
     require_same(
         engine,
-        str(replace(layout, path="")),
+        str(replace(layout, path="")),  # hosts may have the file at other paths
         "ranks read different files",
         "one file on all ranks",
         about,

@@ -157,6 +157,7 @@ def part_of_rows(
     coming = exchange_counts(engine, going)
     sizes = coming.sum(axis=0)
     came = int(sizes.sum())
+    # The shorter array is released: each is as long as the edges of the rank.
     own.sources = sources = steps.room(own.sources, came)
     rows, weights = on_all(engine, lambda: own.read(sources, came), about)
     targets = steps.room(None, came)
@@ -205,7 +206,7 @@ class HostRows:
                     to[:] += counts
 
             in_pieces(sources.size, sources.nbytes, count)
-        going[:, self._engine.rank] = 0
+        going[:, self._engine.rank] = 0  # these edges are not cut
         return going
 
     def exchange(

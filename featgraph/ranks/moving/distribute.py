@@ -295,6 +295,7 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
         about="cuts",
     )
     mover = Mover(engine, before, after)
+    # On the host, also for GPUs: rows are uploaded as they are, without sorting (0062).
     own, about = _moved(graph, mover, Division.of(after)), "edges of other owners"
     found = part_of_rows(engine, own, graph.along, about, HostRows)
     return made_graph(engine, graph.whole, after, graph.along, found)
@@ -320,6 +321,7 @@ def _moved(graph: DistributedGraph, mover: Mover, division: Division) -> OwnRows
     dtype = offset_dtype(2 * graph.given_edge_count)
 
     def read(_: Array, more: int) -> tuple[Array, Array | None]:
+        # Popped, so that each array is released once it is copied.
         given = with_room(moved.pop("rows"), more, dtype)
         if "weights" not in moved:
             return given, None
