@@ -49,6 +49,7 @@ __all__ = [
     "hosts_of",
     "led",
     "reduce_number",
+    "rows_like",
 ]
 
 
@@ -195,7 +196,7 @@ class MessageEngine(ABC):
         array = sendable(array)
         text = f"all_gather({ragged(array)})"
         parts = self._exchange(text, about, [_bytes(array)] * self.size)
-        return [_rows(part, array) for part in parts]
+        return [rows_like(part, array) for part in parts]
 
     def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
         """Send an array to each rank, and return the received ones, by rank."""
@@ -215,7 +216,7 @@ class MessageEngine(ABC):
             )
         text = f"all_to_allv({kinds[0]})"
         parts = self._exchange(text, about, [_bytes(array) for array in arrays])
-        return [_rows(part, arrays[0]) for part in parts]
+        return [rows_like(part, arrays[0]) for part in parts]
 
     def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
         """Return the array of rank `root`."""
@@ -373,7 +374,7 @@ def _bytes(array: Array) -> Bytes:
     return array.reshape(-1).view(np.uint8)
 
 
-def _rows(message: Bytes, like: Array) -> Array:
+def rows_like(message: Bytes, like: Array) -> Array:
     """Return a view of bytes as rows with the dtype and shape of an array's rows."""
     return message.view(like.dtype).reshape(-1, *like.shape[1:])
 

@@ -226,7 +226,7 @@ class _Ending:
 
     def _end(self) -> None:
         error, watch = self._error, self._watch
-        # First: a rank whose process ends without a word has failed (`Roll`).
+        # First: a rank that ends without an "ending" message has failed (`Roll`).
         if watch is not None:
             if error is None:
                 watch.end()
