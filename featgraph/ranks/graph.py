@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.base.dataclass import dataclass, replace
+from featgraph.base.dataclass import dataclass, field, replace
 from featgraph.base.errors import DistributedError, GraphInputError, StateError
 from featgraph.cuda.values import Entries, Filled, Rows, host_values, taken
-from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
+from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.oriented import refuse_directed
@@ -27,15 +27,16 @@ from featgraph.graph.inputs.take import Borrowed
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import set_degrees
 from featgraph.ranks.engines.failures import of_lost_rank, on_all
+from featgraph.ranks.engines.messages import NOTHING
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.exchange import RankExchange
 from featgraph.ranks.exchange.gather_rows import gather_at, gather_rows
-from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges
+from featgraph.ranks.exchange.remote_entries import PartEdges
 from featgraph.ranks.exchange.triangle_parts import TrianglePart
 from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["DistributedGraph", "PartFacts", "Whole"]
+__all__ = ["DistributedGraph", "Whole"]
 
 Array = npt.NDArray[Any]
 
@@ -54,10 +55,10 @@ class Whole:
     names : vertex names or None
     digest, weights_digest : str
         Hashes of the edges and of their weights.
-    traits : GraphTraits
-        Traits of the whole graph, so that all ranks choose the same plans.
     sides : tuple of int or None
         Number of vertices of each side of a bipartite graph.
+    traits : GraphTraits
+        Traits of the whole graph, so that all ranks choose the same plans.
     """
 
     vertex_count: int
@@ -68,8 +69,8 @@ class Whole:
     names: Any
     digest: str
     weights_digest: str
-    traits: GraphTraits
-    sides: tuple[int, ...] | None = None
+    sides: tuple[int, ...] | None
+    traits: GraphTraits = field(default_factory=GraphTraits)
 
     # No kernel and no State reads edges of the whole graph.
     is_given_on_gpu = is_built_on_gpu = False
@@ -79,43 +80,18 @@ class Whole:
         """Return None: no GPU has the weights of the whole graph."""
 
     @classmethod
-    def of(cls, graph: Graph) -> Whole:
-        """Return the facts of a graph that this rank has as a whole."""
-        edges = graph._edges
+    def of(cls, edges: Any, digests: tuple[str, str], names: Any) -> Whole:
+        """Return the facts of an edge list, or of slices, with default traits."""
         return cls(
             edges.vertex_count,
             edges.given_count,
             edges.edge_count,
             edges.directed,
             edges.weights_dtype,
-            edges.names,
-            graph.digest,
-            graph.weights_digest,
-            graph_traits(graph),
+            names,
+            *digests,
             edges.sides,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class PartFacts:
-    """Facts of a rank's part of a graph that are not in its shard.
-
-    Attributes
-    ----------
-    along : str
-        Which edges at its vertices the rank has: "in" or "both".
-    given_rows : ndarray of integers, or a function that returns it
-        Row in given order of each edge, by its edge id in the part.
-    starts : ndarray of integers
-        See `PartEdges`.
-    degrees : tuple of 2 ndarrays
-        In- and out-degrees of its vertices and ghosts in the whole graph.
-    """
-
-    along: str
-    given_rows: LazyArray
-    starts: Array
-    degrees: tuple[Array, Array]
 
 
 class DistributedGraph(Graph):
@@ -152,7 +128,12 @@ class DistributedGraph(Graph):
     )
 
     def __init__(
-        self, whole: Whole, shard: Shard, engine: Engine, facts: PartFacts
+        self,
+        whole: Whole,
+        shard: Shard,
+        engine: Engine,
+        edges: PartEdges,
+        degrees: tuple[Array, Array],
     ) -> None:
         self.whole = self._edges = whole  # type: ignore[assignment]
         self._begin(
@@ -162,13 +143,13 @@ class DistributedGraph(Graph):
                 "weights_digest": whole.weights_digest,
             }
         )
-        self.shard, self.engine, self.along = shard, engine, facts.along
-        self.edges = PartEdges(shard, facts.along, facts.given_rows, facts.starts)
+        self.shard, self.engine, self.edges = shard, engine, edges
+        self.along = edges.along
         self._exchanges: dict[Device, RankExchange] = {}
         self.keeps_idle = False
         local, numbers = shard.local, shard.numbers
         local._cache["vertex_numbers"] = np.ascontiguousarray(numbers, np.int32)
-        set_degrees(local, *facts.degrees)
+        set_degrees(local, *degrees)
         traits = replace(whole.traits, renumbered=True)
         set_traits(local, replace(traits, wide_offsets=False, wide_both=False))
 
@@ -320,8 +301,21 @@ class DistributedGraph(Graph):
     def gather_first(
         self, first: Callable[[], Any], others: Callable[[], Any], about: str
     ) -> None:
-        """Run a function that iterates over `Pieces` on rank 0: see `gather_first`."""
-        gather_first(self.engine, first, others, about)
+        """Run `first`, which iterates over `Pieces`, on rank 0, and `others` elsewhere.
+
+        An error of `first` is raised on rank 0, and as DistributedError on the others.
+        """
+        if self.engine.rank:
+            others()
+            _to_first(self.engine)
+            return
+        try:
+            first()
+        except BaseException as error:
+            text = f"{about} failed on rank 0: {type(error).__name__}: {error}"
+            _to_first(self.engine, failure=text.encode())
+            raise
+        _to_first(self.engine)
 
     def on_all(self, function: Callable[[], Any], about: str) -> Any:
         """Run a function on each rank; if one fails, raise on all."""
@@ -428,6 +422,7 @@ class Pieces:
             size = min(step, self._count - begin)
             bounds = np.searchsorted(self._places, [begin, begin + size])
             chosen = slice(*bounds.tolist())
+            # Within a piece, 32 bits are enough.
             offsets = (self._places[chosen] - begin).astype(np.int32)
             parts = [offsets.view(np.uint8), _bytes(self._rows[chosen])]
             received = _to_first(self._engine, np.concatenate(parts))
@@ -445,47 +440,23 @@ class Pieces:
         return packed(piece) if self._as_set else piece
 
 
-def gather_first(
-    engine: Engine, first: Callable[[], Any], others: Callable[[], Any], about: str
-) -> None:
-    """Run `first`, which iterates over `Pieces`, on rank 0, and `others` elsewhere.
-
-    An error of `first` is raised on rank 0, and as DistributedError on the others.
-    """
-    if engine.rank:
-        others()
-        _to_first(engine, np.empty(0, np.uint8))
-        return
-    try:
-        first()
-    except BaseException as error:
-        text = f"{about} failed on rank 0: {type(error).__name__}: {error}"
-        _send_error(engine, text.encode())
-        raise
-    _to_first(engine, np.empty(0, np.uint8))
-
-
 def _bytes(rows: Array) -> Array:
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
 
 
-def _to_first(engine: Engine, message: Array) -> list[Array]:
-    """Send a message to rank 0; return the received ones.
+def _to_first(
+    engine: Engine, message: Array = NOTHING, failure: bytes = b""
+) -> list[Array]:
+    """Send a message to rank 0, or from there a failure; return the received ones.
 
     Raises
     ------
     DistributedError
-        On other ranks, if rank 0 has called `_send_error`.
+        On other ranks, if rank 0 has sent a failure.
     """
-    nothing = np.empty(0, np.uint8)
-    messages = [nothing if rank else message for rank in range(engine.size)]
+    error = np.frombuffer(failure, np.uint8)
+    messages = [error if rank else message for rank in range(engine.size)]
     received = engine.all_to_allv(messages, about="rows for rank 0")
     if engine.rank and received[0].size:
         raise DistributedError(received[0].tobytes().decode())
     return received
-
-
-def _send_error(engine: Engine, text: bytes) -> None:
-    message = np.frombuffer(text, np.uint8)
-    messages = [message if rank else message[:0] for rank in range(engine.size)]
-    engine.all_to_allv(messages, about="rows for rank 0")

@@ -30,8 +30,8 @@ def end_in_a_piece(rank: int, time_file: Path, number: int, count: int) -> None:
     begin, begun, there = HostRows.begin, [0], time_file.with_suffix(".begun")
 
     def begins(self: HostRows, *given: Any) -> Any:
-        begun[0] += given[-1] == number
-        is_last = given[-1] == number and begun[0] == count
+        begun[0] += given[-1].number == number
+        is_last = given[-1].number == number and begun[0] == count
         if is_last and rank == 1:
             while not there.exists():
                 time.sleep(0.001)

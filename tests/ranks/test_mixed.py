@@ -23,7 +23,6 @@ from featgraph.ranks.exchange import window_channel, windows
 from featgraph.ranks.exchange.gpu_transport import MixedRows, near_ranks
 from featgraph.ranks.exchange.host_rows import HostRows
 from featgraph.ranks.exchange.vertex_sets import packed
-from featgraph.ranks.exchange.window_channel import WindowNumbers
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_overlap_messages import lowered
 from tests.ranks.test_overlap_windows import V, make_graph
@@ -92,8 +91,7 @@ def test_rows_reach_ghosts_as_on_the_host(gpu: Gpu) -> None:
         shard, rng = shards[engine.rank], np.random.default_rng(engine.rank)
         cpu, device = choose_device("cpu"), choose_device("cuda")
         near, rows = near_ranks(engine, device), device.rows
-        numbers = WindowNumbers(device)
-        mixed = MixedRows(shard, engine, device, near, Counter(), numbers)
+        mixed = MixedRows(shard, engine, device, near, Counter())
         array = rng.random((shard.numbers.size, 3))
         changed = packed(rng.random(shard.numbers.size) < 0.5)
         held = rows.held(rows.upload(array.copy()), array.shape)
@@ -107,7 +105,7 @@ def test_rows_reach_ghosts_as_on_the_host(gpu: Gpu) -> None:
         np.testing.assert_array_equal(rows.download(held.array, array.shape), array)
         for rank in {0, 1, 2} - {engine.rank}:
             assert (sent[rank] == 16) == near[engine.rank, rank]
-        stored = numbers.stored(engine.size).read(engine.rank)["vr-list"]
+        stored = mixed.numbers.stored(engine.size).read(engine.rank)["vr-list"]
         others = near[engine.rank] & (np.arange(3) != engine.rank)
         np.testing.assert_array_equal(stored > 0, others)
 

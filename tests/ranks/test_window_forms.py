@@ -53,7 +53,7 @@ def test_forms_record_which_rows_are_stored(gpu: Gpu, form: str) -> None:
         first = {v for r in owned for v in list(r)[::7]}
         assert came == sum(v in first for v in shard.numbers[shard.own :])
         channel: Any = transport._rows(sending)
-        slots = channel._boxes._memory
+        slots = channel._boxes._window.memory
         stored = int((device.download(slots) == 0x77).sum())
         meant = {"all": V - shard.own, "ms": count - shard.own}.get(form, came)
         assert stored == 2 * meant

@@ -36,6 +36,7 @@ from featgraph.program.functions import gather, vertex
 from featgraph.program.state import State, vertex_property
 from featgraph.ranks.cost.machine import H200, Curve, Machine
 from featgraph.ranks.engines.links import Link
+from featgraph.ranks.engines.messages import gather_texts, reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.row_messages import (
     SendList,
@@ -48,7 +49,7 @@ from featgraph.ranks.exchange.row_messages import (
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.superstep.foldmap import foldmap
 
-__all__ = ["calibrate", "measure_link"]
+__all__ = ["calibrate"]
 
 #: By target: (vertices, edges per vertex) of the small graph, and of large ones by
 #: width. A large graph is compared with one of as many vertices and an edge each.
@@ -123,8 +124,8 @@ def calibrate(
     found = None if again else _kept(path)
     shared = engine is not None and engine.size > 1
     if engine is not None and shared:
-        known = np.array([found is not None])
-        if not engine.all_reduce(known, "and", about="whether there are constants")[0]:
+        about = "whether there are constants"
+        if not reduce_number(engine, found is not None, "min", about):
             found = None
     if found is None:
         found = _measure_whole(name, device)
@@ -134,9 +135,8 @@ def calibrate(
     if device == "cuda":
         found = found.under(config.memory_limit_bytes)
     if engine is not None and shared:
-        text = np.frombuffer(found.to_json().encode(), np.uint8)
-        texts = engine.all_gather(text, about="the constants of machines")
-        of_ranks = [Machine.from_json(one.tobytes().decode()) for one in texts]
+        texts = gather_texts(engine, found.to_json(), "the constants of machines")
+        of_ranks = list(map(Machine.from_json, texts))
         found = max(of_ranks, key=lambda machine: machine.pull.at(1))
     return found
 

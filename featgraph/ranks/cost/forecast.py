@@ -80,10 +80,6 @@ class Work:
     reads: Numbers
     skipped: Numbers | None = None
 
-    def __post_init__(self) -> None:
-        if self.skipped is None:
-            object.__setattr__(self, "skipped", np.zeros_like(self.edges))
-
     @property
     def ranks(self) -> int:
         """Number of ranks, P."""
@@ -220,8 +216,8 @@ def _swept_s(
     """
     edges, reads = float(work.edges[rank]), float(work.reads[rank])
     curve = machine.pull if direction == "pull" else machine.push
-    looked = edges + SKIPPED * float(np.asarray(work.skipped)[rank])
-    swept = looked * curve.at(k, row_bytes * reads)
+    skipped = 0.0 if work.skipped is None else float(work.skipped[rank])
+    swept = (edges + SKIPPED * skipped) * curve.at(k, row_bytes * reads)
     stays = reads * (OFFSET_BYTES + ROWS * row_bytes)
     swept = max(swept, machine.streamed_s(EDGE_BYTES * edges, stays))
     return swept + float(work.vertices[rank]) * machine.vertex.at(k)
@@ -600,34 +596,11 @@ def count_traffic(graph: Structure, partition: Partition, columns: int = 1) -> C
     # Counts of edges, ghosts and partial targets; the latter two also by owner.
     has = np.zeros((3, parts), np.int64)
     elsewhere = np.zeros((2, parts), np.int64)
-    rows = graph.in_edges
-    _count(kernels, rows, partition, columns, (vertices, owner), has, elsewhere)
-    return Counts(graph.vertex_count, columns, has[0], own, *has[1:], *elsewhere)
-
-
-def _count(
-    kernels: Any,
-    rows: Any,
-    partition: Partition,
-    columns: int,
-    of_vertices: tuple[NDArray[np.int32], NDArray[np.int32]],
-    has: NDArray[np.int64],
-    elsewhere: NDArray[np.int64],
-) -> None:
-    """Count the sizes of ranks, for one row of the grid after another."""
-    vertices, owner = of_vertices
-    column = owner % np.int32(columns)
+    rows, column = graph.in_edges, owner % np.int32(columns)
     seen = np.full(owner.size, -1, np.int32)
-    for first in range(0, partition.parts, columns):
-        begin, end = partition.cuts[first], partition.cuts[first + columns]
-        kernels.count_row(
-            rows.row_offsets,
-            rows.column_indices,
-            vertices[begin:end],
-            owner,
-            column,
-            seen,
-            first,
-            has[:, first : first + columns],
-            elsewhere,
-        )
+    for first in range(0, parts, columns):  # a row of the grid after the other
+        last = first + columns
+        of_row = vertices[partition.cuts[first] : partition.cuts[last]]
+        given = rows.row_offsets, rows.column_indices, of_row, owner, column, seen
+        kernels.count_row(*given, first, has[:, first:last], elsewhere)
+    return Counts(graph.vertex_count, columns, has[0], own, *has[1:], *elsewhere)

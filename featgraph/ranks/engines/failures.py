@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from featgraph.base import errors
 from featgraph.base.errors import (
     DeviceError,
@@ -24,6 +22,7 @@ from featgraph.base.errors import (
     WorkerLostError,
 )
 from featgraph.cuda import dialect
+from featgraph.ranks.engines.messages import gather_texts
 from featgraph.ranks.engines.protocol import Engine
 
 __all__ = [
@@ -69,14 +68,13 @@ def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
         result = function()
     except Exception as found:
         error = found
-    text = "" if error is None else _fields_of(error)
-    messages = engine.all_gather(np.frombuffer(text.encode(), np.uint8), about=about)
-    first = next((rank for rank, message in enumerate(messages) if message.size), None)
+    texts = gather_texts(engine, "" if error is None else _fields_of(error), about)
+    first = next((rank for rank, text in enumerate(texts) if text), None)
     if first is None:
         return result
     if first == engine.rank and error is not None:
         raise error
-    raise _raised(json.loads(messages[first].tobytes()), first, about) from error
+    raise _raised(json.loads(texts[first]), first, about) from error
 
 
 def require_same(
@@ -88,9 +86,8 @@ def require_same(
     error: type[FeatGraphError] = GraphInputError,
 ) -> None:
     """Raise an error on all ranks if `text` differs between ranks."""
-    own = np.frombuffer(text.encode(), np.uint8)
-    found = engine.all_gather(own, about=about)
-    other = next((r for r, d in enumerate(found) if not np.array_equal(d, found[0])), 0)
+    found = gather_texts(engine, text, about)
+    other = next((rank for rank, one in enumerate(found) if one != found[0]), 0)
     if other:
         raise error(
             what,
@@ -138,11 +135,9 @@ class Watching(Protocol):
 
     def waiting(self, call: object) -> AbstractContextManager[None]:
         """Return a context in which the rank is reported as waiting in a call."""
-        ...
 
     def when_lost(self, wake: Callable[[], None]) -> None:
         """Register a function to be called, on another thread, when a rank is lost."""
-        ...
 
     def watch_also(self, awaited: Callable[[], str]) -> Callable[[], None]:
         """Register a function that reports other waits of the rank, such as kernels.
@@ -150,23 +145,18 @@ class Watching(Protocol):
         It is called on another thread, and returns a text, "" without a wait. Returns a
         function that removes it.
         """
-        ...
 
     def raise_lost(self) -> None:
         """Raise `WorkerLostError` if a rank was lost."""
-        ...
 
     def find_loss(self) -> WorkerLostError | None:
         """Return the error of a lost rank after a connection has ended, or None."""
-        ...
 
     def offer(self, name: str, text: str) -> None:
         """Send a text to all ranks, under a name."""
-        ...
 
     def await_offer(self, name: str) -> str:
         """Wait for a text that a rank offers under a name, and return it."""
-        ...
 
 
 @contextmanager
@@ -210,15 +200,12 @@ def of_lost_rank(engine: Engine) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        watch = watch_of(engine) if _is_of_gpu(error) else None
+        is_of_gpu = isinstance(error, DeviceError) or dialect.is_of_driver(error)
+        watch = watch_of(engine) if is_of_gpu else None
         known = None if watch is None else watch.find_loss()
         if known is None:
             raise
         raise known from error
-
-
-def _is_of_gpu(error: Exception) -> bool:
-    return isinstance(error, DeviceError) or dialect.is_of_driver(error)
 
 
 def timeout_of(engine: Engine) -> float:

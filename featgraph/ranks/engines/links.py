@@ -58,6 +58,7 @@ class Link:
     def bytes_a_second(self) -> float:
         """Bandwidth of the largest messages, in bytes per second."""
         (size, seconds), (larger, longer) = self.points[-2:]
+        # Measured times of two sizes may be equal.
         return (larger - size) / max(longer - seconds, 1e-15)
 
     def seconds(self, nbytes: float, ranks: int) -> float:

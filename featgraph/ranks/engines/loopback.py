@@ -28,10 +28,10 @@ from featgraph.base.errors import ArgumentError, DistributedError, WorkerLostErr
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.ranks.engines.messages import Bytes, MessageEngine
 from featgraph.ranks.engines.protocol import (
-    Beside,
     Call,
     Engine,
     GpuArray,
+    GpuMessages,
     bytes_of,
     mismatch,
 )
@@ -70,16 +70,9 @@ class NullEngine(MessageEngine):
         """Return True: a single rank sends no arrays."""
         return True
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Return the arrays themselves: see `GpuEngine`."""
-        return list(arrays)
+        return list(messages.arrays)
 
 
 #: The engine of a loopback rank, if several ranks run in one process.
@@ -116,16 +109,13 @@ def current_engine() -> Engine:
 
 
 _R = TypeVar("_R")
-#: Most ranks of a process.
+#: Most ranks of a process, each of which has a thread.
 _MOST = 1 << 10
 
 
 @checked_arguments
 def run_ranks(
-    size: int,
-    function: Callable[[Engine], _R],
-    *,
-    hosts: Sequence[str] | None = None,
+    size: int, function: Callable[[Engine], _R], *, hosts: Sequence[str] | None = None
 ) -> list[_R]:
     """Run a function on ranks of this process, and return their results by rank.
 
@@ -254,26 +244,17 @@ class _LoopbackEngine(MessageEngine):
         """Return True: ranks share a GPU."""
         return True
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Exchange arrays of the GPU that all ranks share: see `GpuEngine`.
 
         Launches of all ranks on one stream run in the order of the launches.
         """
+        arrays, about = messages.arrays, messages.about
         call = self._next("hand_over(arrays of a GPU)", about)
         begun = time.perf_counter()
         received = self._start(call, arrays)()
         self.waited_s += time.perf_counter() - begun
-        for rank in range(self.size):
-            if rank != self.rank:
-                self.traffic.sent[rank] += bytes_of(arrays[rank])
-                self.traffic.received[rank] += bytes_of(received[rank])
+        self._count(list(map(bytes_of, arrays)), list(map(bytes_of, received)))
         return received
 
     def _start(self, call: Call, messages: Sequence[Any]) -> Callable[[], list[Any]]:
@@ -367,7 +348,8 @@ class _Baton:
         if self.refusal is None:
             for by in sorted(self._sent):
                 for to, message in enumerate(self._sent[by]):
-                    # GPU arrays are not copied.
+                    # A received array belongs to its rank. GPU arrays are not copied:
+                    # launches of all ranks run in one order, that of the baton.
                     is_on_host = isinstance(message, np.ndarray)
                     taken = message.copy() if is_on_host else message
                     self._received.setdefault(to, []).append(taken)

@@ -31,10 +31,13 @@ __all__ = ["Met", "is_possible", "meet"]
 _MAGIC = b"fgm1"
 #: Magic, number of ranks, rank, process id.
 _HELLO = struct.Struct("<4siiq")
+#: Begins a refusal, which is sent in place of a hello.
 _REFUSAL = b"no: "
 #: Number of descriptors of a rank's memory.
 _FILES = 3
+#: A hello is shorter; refusals are cut.
 _MESSAGE_BYTES = 4096
+#: Seconds between two tries to bind or to connect.
 _RETRY_S = 0.01
 #: Variables of launchers that identify the start of a program.
 _STARTS = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
@@ -108,6 +111,7 @@ def _name_of(place: str) -> str:
 
 
 def _socket() -> socket.socket:
+    # Messages keep their bounds, so each arrives with the descriptors sent with it.
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
@@ -161,7 +165,7 @@ def _bind(listener: socket.socket, name: str, until: float) -> None:
 def _welcome(bell: socket.socket, size: int, met: dict[int, Met], until: float) -> None:
     """Check a rank that has connected, and add it to `met`."""
     process, user = _other_end(bell)
-    if user != os.getuid():
+    if user != os.getuid():  # a stranger must not end the meeting
         bell.close()
         return
     bell.settimeout(_left(until))
@@ -194,6 +198,7 @@ def _deal_out(size: int, files: Sequence[int], met: Mapping[int, Met]) -> None:
         _send(known.bell, _HELLO.pack(_MAGIC, size, 0, os.getpid()), files)
         for other in range(rank + 1, size):
             ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            # Closed here once sent: a copy would hide the end of a rank from its peer.
             with ends[0], ends[1]:
                 for to, end, of in ((rank, ends[0], other), (other, ends[1], rank)):
                     hello = _HELLO.pack(_MAGIC, size, of, met[of].process)
@@ -245,6 +250,7 @@ def _connected(name: str, until: float) -> socket.socket:
 
 def _other_end(bell: socket.socket) -> tuple[int, int]:
     """Return process id and user id at the other end of a connection."""
+    # The system's struct ucred: process, user and group, 32 bits each.
     data = bell.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     process, user, _ = struct.unpack("3i", data)
     return process, user
@@ -262,6 +268,7 @@ def _receive(bell: socket.socket) -> tuple[bytes, list[int]]:
     data, parts, _, _ = bell.recvmsg(_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
     for level, kind, held in parts:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            # A list that was cut may end within a descriptor.
             files.frombytes(held[: len(held) - len(held) % files.itemsize])
     if not data:
         raise EOFError("rank 0 has ended")

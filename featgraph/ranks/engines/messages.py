@@ -15,7 +15,6 @@ import os
 import socket
 import struct
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +34,7 @@ from featgraph.ranks.engines.protocol import (
     Read,
     Traffic,
     Write,
+    WriteOnce,
     ragged,
     sendable,
     whole,
@@ -45,9 +45,11 @@ __all__ = [
     "Bytes",
     "Finish",
     "MessageEngine",
-    "host_of_process",
+    "gather_texts",
     "hosts_of",
     "led",
+    "reduce_number",
+    "rows_like",
 ]
 
 
@@ -70,10 +72,21 @@ def hosts_of(engine: Engine) -> npt.NDArray[np.int64]:
 
     Hosts are numbered in the order of their first ranks.
     """
-    own = np.frombuffer(engine.host.encode(), np.uint8)
-    names = [bytes(one) for one in engine.all_gather(own, about="hosts of ranks")]
+    names = gather_texts(engine, engine.host, "hosts of ranks")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], np.int64)
+
+
+def gather_texts(engine: Engine, text: str, about: str) -> list[str]:
+    """Return the texts of all ranks, by rank; all ranks call it."""
+    own = np.frombuffer(text.encode(), np.uint8)
+    return [bytes(one).decode() for one in engine.all_gather(own, about=about)]
+
+
+def reduce_number(engine: Engine, number: int, operator: str, about: str) -> int:
+    """Return a whole number, combined over all ranks; all ranks call it."""
+    own = np.array([number], np.int64)
+    return int(engine.all_reduce(own, operator, about=about)[0])
 
 
 Bytes = npt.NDArray[np.uint8]
@@ -97,6 +110,8 @@ NOTHING = np.empty(0, np.uint8)
 
 #: Finishes an exchange that has begun: reads the messages of other ranks.
 Finish = Callable[[], None]
+#: Begins an exchange: writes the messages to other ranks.
+Begin = Callable[[Call], Finish]
 
 
 class MessageEngine(ABC):
@@ -126,7 +141,7 @@ class MessageEngine(ABC):
         #: The exchange in flight.
         self._begun: Begun | None = None
         #: The queue of rank 0's results, if other ranks follow it.
-        self.pending: Any = None
+        self.pending: _PendingResults | None = None
         self.given: list[str] = []
 
     @property
@@ -137,14 +152,14 @@ class MessageEngine(ABC):
     def catch_up(self) -> None:
         """Send pending results of rank 0 to all ranks."""
         if self.pending is not None:
-            self.pending.catch_up()
+            self.pending.catch_up(self)
 
     def _next(self, text: str, about: str) -> Call:
         """Finish the exchange in flight, send pending results; return the next call."""
         if self._begun is not None:
             self._begun.finish()
         if self.pending is not None:
-            self.pending.catch_up()
+            self.pending.catch_up(self)
             self.given.clear()  # the other ranks make the same calls later
         given = "; ".join(self.given)
         self.given.clear()
@@ -181,7 +196,7 @@ class MessageEngine(ABC):
         array = sendable(array)
         text = f"all_gather({ragged(array)})"
         parts = self._exchange(text, about, [_bytes(array)] * self.size)
-        return [_rows(part, array) for part in parts]
+        return [rows_like(part, array) for part in parts]
 
     def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
         """Send an array to each rank, and return the received ones, by rank."""
@@ -201,7 +216,7 @@ class MessageEngine(ABC):
             )
         text = f"all_to_allv({kinds[0]})"
         parts = self._exchange(text, about, [_bytes(array) for array in arrays])
-        return [_rows(part, arrays[0]) for part in parts]
+        return [rows_like(part, arrays[0]) for part in parts]
 
     def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
         """Return the array of rank `root`."""
@@ -234,12 +249,7 @@ class MessageEngine(ABC):
         return self._in_place("begin_bytes()", about, sizes, begin)
 
     def hand_to_all(
-        self,
-        nbytes: int,
-        write: Callable[[Bytes], None],
-        read: Read,
-        *,
-        about: str = "",
+        self, nbytes: int, write: WriteOnce, read: Read, *, about: str = ""
     ) -> None:
         """Send one message to all other ranks, which is written once."""
         sizes = [nbytes] * self.size
@@ -247,11 +257,7 @@ class MessageEngine(ABC):
         self._in_place("hand_to_all()", about, sizes, begin).finish()
 
     def _in_place(
-        self,
-        text: str,
-        about: str,
-        sizes: Sequence[int],
-        begin: Callable[[Call], Finish],
+        self, text: str, about: str, sizes: Sequence[int], begin: Begin
     ) -> Begun:
         """Begin a call with messages in memory of the engine, and count their bytes."""
         call, begun = self._next(text, about), time.perf_counter()
@@ -279,7 +285,7 @@ class MessageEngine(ABC):
         return self._reading(self._start(call, messages), read)
 
     def _begin_to_all(
-        self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
+        self, call: Call, nbytes: int, write: WriteOnce, read: Read
     ) -> Finish:
         """Write one message for all ranks: see `_begin`.
 
@@ -309,11 +315,15 @@ class MessageEngine(ABC):
         call, begun = self._next(text, about), time.perf_counter()
         received = self._start(call, messages)()
         self.waited_s += time.perf_counter() - begun
+        self._count([one.nbytes for one in messages], [one.nbytes for one in received])
+        return received
+
+    def _count(self, sent: Sequence[int], received: Sequence[int]) -> None:
+        """Count the bytes of an exchange, but those of the rank to itself."""
         for rank in range(self.size):
             if rank != self.rank:
-                self.traffic.sent[rank] += messages[rank].nbytes
-                self.traffic.received[rank] += received[rank].nbytes
-        return received
+                self.traffic.sent[rank] += sent[rank]
+                self.traffic.received[rank] += received[rank]
 
 
 class _Begun:
@@ -331,6 +341,7 @@ class _Begun:
             engine.waited_s += time.perf_counter() - begun
 
 
+# Supersteps repeat a few reductions: their checks and texts are made once.
 @lru_cache(maxsize=256)
 def _reduction(
     operator: str, dtype: np.dtype[Any], shape: tuple[int, ...]
@@ -363,7 +374,7 @@ def _bytes(array: Array) -> Bytes:
     return array.reshape(-1).view(np.uint8)
 
 
-def _rows(message: Bytes, like: Array) -> Array:
+def rows_like(message: Bytes, like: Array) -> Array:
     """Return a view of bytes as rows with the dtype and shape of an array's rows."""
     return message.view(like.dtype).reshape(-1, *like.shape[1:])
 
@@ -379,18 +390,16 @@ class _PendingResults:
     An engine has one queue, since its exchanges have one order.
     """
 
-    def __init__(self, engine: MessageEngine) -> None:
-        self._engine = weakref.ref(engine)
+    def __init__(self) -> None:
         self._results: deque[tuple[str, Array]] = deque()
         self._since = 0.0
         self._is_sending = False
 
-    def result(self, text: str, array: Array) -> Array:
+    def result(self, engine: MessageEngine, text: str, array: Array) -> Array:
         """Return the next result of rank 0; on rank 0 it is `array`."""
-        engine = self._of()
         if engine.rank:
             if not self._results:
-                self._hand_over()
+                self._hand_over(engine)
             known, found = self._results.popleft()
             if known != text:
                 raise _mismatch_with_rank_0(engine.rank, f"calls {text}", known)
@@ -398,22 +407,23 @@ class _PendingResults:
         now = time.monotonic()
         if not self._results:
             self._since = now
+        # Copied: the caller may change its array before it is sent.
         self._results.append((text, array.copy()))
         if len(self._results) >= MOST_RESULTS or now - self._since > MOST_S:
-            self._hand_over()
+            self._hand_over(engine)
         return array.copy()
 
-    def catch_up(self) -> None:
+    def catch_up(self, engine: MessageEngine) -> None:
         """Send all results to other ranks, before any other exchange."""
+        # Sending is an exchange, and each exchange catches up first.
         if self._results and not self._is_sending:
-            engine = self._of()
             if engine.rank:
                 does = "makes another call"
                 raise _mismatch_with_rank_0(engine.rank, does, self._results[0][0])
-            self._hand_over()
+            self._hand_over(engine)
 
-    def _hand_over(self) -> None:
-        engine, self._is_sending = self._of(), True
+    def _hand_over(self, engine: MessageEngine) -> None:
+        self._is_sending = True
         try:
             message = NOTHING if engine.rank else _packed(self._results)
             gathered = engine.all_gather(message, about="results of rank 0")
@@ -422,12 +432,6 @@ class _PendingResults:
         self._results.clear()
         if engine.rank:
             self._results.extend(_unpacked(gathered[0]))
-
-    def _of(self) -> MessageEngine:
-        engine = self._engine()
-        if engine is None:
-            raise ReferenceError("the engine is gone")
-        return engine
 
 
 def led(engine: Engine) -> Engine:
@@ -446,24 +450,18 @@ class _LedEngine:
 
     def __init__(self, engine: MessageEngine) -> None:
         if engine.pending is None:
-            engine.pending = _PendingResults(engine)
+            engine.pending = _PendingResults()
         self._engine, self._pending = engine, engine.pending
-        self.all_gather, self.all_to_allv = engine.all_gather, engine.all_to_allv
-        self.hand_bytes, self.hand_to_all = engine.hand_bytes, engine.hand_to_all
-        self.broadcast, self.barrier = engine.broadcast, engine.barrier
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes that are not calls: rank, size, traffic, timeouts.
         return getattr(self._engine, name)
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Return the array of rank 0."""
         own = sendable(array)
         *_, text = _reduction(operator, own.dtype, own.shape)
-        found: Array = self._pending.result(
-            f"{text}, for {about}" if about else text, own
-        )
-        return found
+        text = f"{text}, for {about}" if about else text
+        return self._pending.result(self._engine, text, own)
 
 
 #: The length of the JSON header that precedes the arrays of a message.

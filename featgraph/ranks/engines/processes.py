@@ -45,12 +45,14 @@ __all__ = [
     "unpack",
 ]
 
+#: Always the same, so that ranks whose calls differ read each other's records.
 RECORD_BYTES = 512
 #: Messages of at most so many bytes are stored within their record.
 INLINE_BYTES = 192
 
 #: The first bytes of a record; they end with the version of the protocol.
 _MAGIC = b"fgr2"
+#: Magic, kind, number, bytes of the message, failed rank, bytes of the texts.
 _HEAD = struct.Struct("<4sBqqiH")
 _TEXT_BYTES = RECORD_BYTES - INLINE_BYTES - _HEAD.size
 _KINDS = ("call", "ended", "failed")
@@ -173,6 +175,7 @@ class ProcessEngine(MessageEngine):
                 "others by the method 'spawn'",
             )
         if self._refusal is not None:
+            # A copy for each call: an exception object has one traceback.
             raise copy.copy(self._refusal)
         if not self._is_open:
             raise DistributedError(f"rank {self.rank} has been closed", got=str(call))
@@ -214,9 +217,16 @@ def _lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
     )
 
 
+def _failed(record: Record, size: int, reported_by: int) -> WorkerLostError:
+    """Return the error for a failed rank, as reported by rank `reported_by`."""
+    by = "" if reported_by == record.rank else f", as rank {reported_by} found"
+    return WorkerLostError(
+        f"rank {record.rank} of {size} failed{by}", rank=record.rank, got=record.text
+    )
+
+
 def require_same_call(
-    rank: int,
-    size: int,
+    engine: ProcessEngine,
     call: Call,
     records: Mapping[int, Record],
     absent: Mapping[int, str],
@@ -225,10 +235,10 @@ def require_same_call(
 
     Parameters
     ----------
-    rank, size : int
-        This rank, and the number of ranks.
+    engine : ProcessEngine
+        The engine of this rank.
     call : Call
-        The call of this rank.
+        Its call.
     records : mapping
         The records of other ranks.
     absent : mapping
@@ -241,6 +251,7 @@ def require_same_call(
     RankMismatchError
         If calls differ.
     """
+    rank, size = engine.rank, engine.size
     for other, record in records.items():
         if record.kind == "failed":
             raise _failed(record, size, other)
@@ -255,40 +266,23 @@ def require_same_call(
         raise different
 
 
-def _failed(record: Record, size: int, reported_by: int) -> WorkerLostError:
-    """Return the error for a failed rank, as reported by rank `reported_by`."""
-    by = "" if reported_by == record.rank else f", as rank {reported_by} found"
-    return WorkerLostError(
-        f"rank {record.rank} of {size} failed{by}", rank=record.rank, got=record.text
-    )
-
-
-def last_record(
-    rank: int,
-    exchanges: int,
-    refusal: BaseException | None,
-    error: BaseException | None,
-) -> Record | None:
+def last_record(engine: ProcessEngine, error: BaseException | None) -> Record | None:
     """Return the last record of a rank; None if all ranks have seen its error.
 
-    Parameters
-    ----------
-    rank, exchanges : int
-        The rank, and its number of exchanges.
-    refusal : BaseException or None
-        The error that has disabled its engine, if any.
-    error : BaseException or None
-        The error that ends the process, if any.
+    `error` is the one that ends the process, if any.
     """
+    refusal = engine._refusal
     if isinstance(refusal, RankMismatchError):
         return None
     if isinstance(refusal, WorkerLostError) and refusal.rank is not None:
-        return Record("failed", exchanges, str(refusal.got), rank=refusal.rank)
+        text = str(refusal.got)
+        return Record("failed", engine.exchanges, text, rank=refusal.rank)
     cause = refusal or error
     if cause is None:
-        return Record("ended", exchanges)
+        return Record("ended", engine.exchanges)
     what = cause.what if isinstance(cause, DistributedError) else str(cause)
-    return Record("failed", exchanges, f"{type(cause).__name__}: {what}", rank=rank)
+    text = f"{type(cause).__name__}: {what}"
+    return Record("failed", engine.exchanges, text, rank=engine.rank)
 
 
 _T = TypeVar("_T")

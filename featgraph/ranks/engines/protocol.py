@@ -26,9 +26,11 @@ __all__ = [
     "Engine",
     "GpuArray",
     "GpuEngine",
+    "GpuMessages",
     "Read",
     "Traffic",
     "Write",
+    "WriteOnce",
     "bytes_of",
     "mismatch",
     "ragged",
@@ -41,6 +43,8 @@ Array = npt.NDArray[Any]
 #: ``write(rank, message)`` writes the message to a rank; ``read`` reads one from it.
 Write = Callable[[int, npt.NDArray[np.uint8]], None]
 Read = Callable[[int, npt.NDArray[np.uint8]], None]
+#: ``write(message)`` writes one message for all ranks.
+WriteOnce = Callable[[npt.NDArray[np.uint8]], None]
 #: A one-dimensional array of unsigned integers on a GPU.
 GpuArray = Any
 
@@ -99,27 +103,22 @@ class Engine(Protocol):
     @property
     def rank(self) -> int:
         """The number of this rank."""
-        ...
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        ...
 
     @property
     def host(self) -> str:
         """The name of the host that this rank is on; see `hosts_of`."""
-        ...
 
     @property
     def traffic(self) -> Traffic:
         """Bytes sent and received by rank, since the start."""
-        ...
 
     @property
     def waited_s(self) -> float:
         """Seconds spent in exchanges, since the start."""
-        ...
 
     @property
     def moved_s(self) -> float:
@@ -127,7 +126,6 @@ class Engine(Protocol):
 
         Unlike `waited_s`, it includes time in which this rank computed meanwhile.
         """
-        ...
 
     @property
     def given(self) -> list[str]:
@@ -135,7 +133,6 @@ class Engine(Protocol):
 
         The next call raises RankMismatchError if they differ between ranks.
         """
-        ...
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Combine the arrays of all ranks, entry by entry, in the order of ranks.
@@ -152,14 +149,12 @@ class Engine(Protocol):
         about : str
             The purpose of the call.
         """
-        ...
 
     def all_gather(self, array: Array, *, about: str = "") -> list[Array]:
         """Return the arrays of all ranks, by rank.
 
         They have the same dtype and shape, but for the size of the first dimension.
         """
-        ...
 
     def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
         """Send an array to each rank, and return the received ones, by rank.
@@ -167,7 +162,6 @@ class Engine(Protocol):
         All arrays, on all ranks, have the same dtype and shape, but for the size of the
         first dimension. The array for the rank itself is returned as a copy.
         """
-        ...
 
     def hand_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
@@ -192,15 +186,9 @@ class Engine(Protocol):
         about : str
             The purpose of the call.
         """
-        ...
 
     def hand_to_all(
-        self,
-        nbytes: int,
-        write: Callable[[npt.NDArray[np.uint8]], None],
-        read: Read,
-        *,
-        about: str = "",
+        self, nbytes: int, write: WriteOnce, read: Read, *, about: str = ""
     ) -> None:
         """Send one message of bytes to all other ranks, which is written once.
 
@@ -222,7 +210,6 @@ class Engine(Protocol):
         -----
         Both arrays are aligned to 16 bytes.
         """
-        ...
 
     def begin_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
@@ -233,18 +220,15 @@ class Engine(Protocol):
         the latest by the next call, which calls it first: at most one exchange is in
         flight. All ranks begin and finish in the same order.
         """
-        ...
 
     def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
         """Return the array of rank `root`.
 
         Arrays of the other ranks give only its shape and dtype.
         """
-        ...
 
     def barrier(self, *, about: str = "") -> None:
         """Wait until all ranks have called it."""
-        ...
 
 
 class Beside(NamedTuple):
@@ -263,6 +247,27 @@ class Beside(NamedTuple):
     make: Callable[[int], GpuArray]
 
 
+class GpuMessages(NamedTuple):
+    """Arrays of a GPU, one for each rank, and the bytes that each rank sends back.
+
+    Attributes
+    ----------
+    arrays : sequence of array or None
+        By rank, itself included; None for no bytes.
+    sizes : sequence of int
+        Bytes that each rank sends to this one.
+    about : str
+        The purpose of the call.
+    beside : Beside or None
+        A stream in place of the default one; ranks of one process share it.
+    """
+
+    arrays: Sequence[GpuArray | None]
+    sizes: Sequence[int]
+    about: str = ""
+    beside: Beside | None = None
+
+
 @runtime_checkable
 class GpuEngine(Engine, Protocol):
     """An engine that can send arrays of GPUs, too, without the host."""
@@ -277,35 +282,15 @@ class GpuEngine(Engine, Protocol):
         make : callable
             ``make(nbytes)`` returns an uninitialized array of bytes on this GPU.
         """
-        ...
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Send an array to each rank, and return the received ones, by rank.
 
         Sent arrays must not be written afterwards, except, after another exchange, by
         launches on the same stream. Received arrays are read-only, and may be the sent
         ones themselves. The host does not wait for the GPU: later launches on the
         default stream see the received arrays.
-
-        Parameters
-        ----------
-        arrays : sequence of array or None
-            By rank, itself included; None for no bytes.
-        sizes : sequence of int
-            Bytes that each rank sends to this one.
-        about : str
-            The purpose of the call.
-        beside : Beside, optional
-            A stream in place of the default one; ranks of one process share it.
         """
-        ...
 
 
 def bytes_of(array: GpuArray | None) -> int:

@@ -35,18 +35,9 @@ import numpy.typing as npt
 
 from featgraph.base.errors import DistributedError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.failures import (
-    CONNECT_S,
-    MEETING,
-    Watching,
-    watched,
-)
+from featgraph.ranks.engines.failures import CONNECT_S, MEETING, Watching, watched
 from featgraph.ranks.engines.meeting import Met, is_possible, meet
-from featgraph.ranks.engines.messages import (
-    NOTHING,
-    Bytes,
-    Finish,
-)
+from featgraph.ranks.engines.messages import NOTHING, Bytes, Finish
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
@@ -60,9 +51,9 @@ from featgraph.ranks.engines.processes import (
     require_same_call,
     unpack,
 )
-from featgraph.ranks.engines.protocol import Call, Read, Write
+from featgraph.ranks.engines.protocol import Call, Read, Write, WriteOnce
 
-__all__ = ["ALIGNMENT", "Layout", "OwnMemory", "PeerMemory", "SharedEngine"]
+__all__ = ["FLAGS", "SharedEngine"]
 
 Words = npt.NDArray[np.int64]
 #: Alignment of messages, and distance of words in different cache lines, in bytes: a
@@ -71,7 +62,6 @@ ALIGNMENT = 64
 _STRIDE = ALIGNMENT // 8
 #: Sizes of windows are multiples of so many bytes.
 _GRAIN = 1 << 20
-_NOTHING = np.empty(0, np.uint8)
 
 
 class Layout:
@@ -140,7 +130,7 @@ class OwnMemory:
         _reserve(self.files[0], 0, layout.nbytes)
         self.control: Bytes = _mapped(self.files[0], layout.nbytes, mmap.PROT_WRITE)
         self.words: Words = _words(self.control)
-        self._windows: list[Bytes] = [_NOTHING] * 2
+        self._windows: list[Bytes] = [NOTHING] * 2
 
     def window(self, turn: int, nbytes: int) -> Bytes:
         """Return a window of at least `nbytes` bytes.
@@ -151,14 +141,14 @@ class OwnMemory:
         if known.size < nbytes:
             # By a quarter at least: messages that grow slowly are seldom mapped anew.
             grown = -(-max(nbytes, known.size * 5 // 4) // _GRAIN) * _GRAIN
-            self._windows[turn] = _NOTHING
+            self._windows[turn] = NOTHING
             _reserve(self.files[1 + turn], known.size, grown)
             self._windows[turn] = _mapped(self.files[1 + turn], grown, mmap.PROT_WRITE)
         return self._windows[turn]
 
     def close(self) -> None:
         """Close the memory."""
-        self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
+        self.control, self.words, self._windows = NOTHING, _words(NOTHING), []
         _close(self.files)
 
 
@@ -176,11 +166,12 @@ class PeerMemory:
         _require_bytes(self._files[0], layout.nbytes)
         self.control: Bytes = _mapped(self._files[0], layout.nbytes)
         self.words: Words = _words(self.control)
-        self._windows: list[Bytes] = [_NOTHING] * 2
+        self._windows: list[Bytes] = [NOTHING] * 2
 
     def message(self, turn: int, offset: int, nbytes: int) -> Bytes:
         """Return a message in a window, as a view."""
         end = offset + nbytes
+        # A window that has grown since is mapped again.
         if offset < 0 or self._windows[turn].size < end:
             file = self._files[1 + turn]
             _require_bytes(file, end if offset >= 0 else -1)
@@ -189,7 +180,7 @@ class PeerMemory:
 
     def close(self) -> None:
         """Close the memory."""
-        self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
+        self.control, self.words, self._windows = NOTHING, _words(NOTHING), []
         _close(self._files)
 
 
@@ -378,6 +369,7 @@ class Peers:
         self._flags.announce_sleep(self._own.words, asleep)
         try:
             while True:
+                # After the flag: a number published before it rings no bell.
                 found = self._look(rank, number)
                 left = until - time.monotonic()
                 if found or left <= 0 or self._unpublished(self._ended, number):
@@ -397,6 +389,7 @@ class Peers:
             rank = self._by_file[file]
             data = b""
             with suppress(ConnectionError):
+                # Reads the rings of several exchanges at once.
                 data = self._met[rank].bell.recv(64)
             if not data:
                 self._bells.unregister(file)
@@ -516,9 +509,10 @@ class SharedEngine(ProcessEngine):
 
     def close(self, error: BaseException | None = None) -> None:
         """Publish the end of this rank, or the error by which it ends; close memory."""
+        # A forked child must not publish the end of its parent.
         if not self._is_open or self._process != os.getpid():
             return
-        record = last_record(self.rank, self.exchanges, self._refusal, error)
+        record = last_record(self, error)
         if record is not None:
             self._publish_last(record)
         self.let_go()
@@ -550,7 +544,7 @@ class SharedEngine(ProcessEngine):
         return self._reading(self._take(call, publish), read)
 
     def _begin_to_all(
-        self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
+        self, call: Call, nbytes: int, write: WriteOnce, read: Read
     ) -> Finish:
         publish = partial(self._publish_all, call, nbytes, write)
         return self._reading(self._take(call, publish), read)
@@ -567,6 +561,7 @@ class SharedEngine(ProcessEngine):
             own = publish()
 
         def received() -> list[Bytes]:
+            # A loss may have been found while this rank computed.
             self._require_usable(call)
             with self._interrupting(), watched(self.watch, call):
                 return self._receive(call, own)
@@ -595,9 +590,7 @@ class SharedEngine(ProcessEngine):
             write(self.rank, message)
         return message
 
-    def _publish_all(
-        self, call: Call, nbytes: int, write: Callable[[Bytes], None]
-    ) -> Bytes:
+    def _publish_all(self, call: Call, nbytes: int, write: WriteOnce) -> Bytes:
         """Write and publish one message for all; return the empty message to itself."""
         self._number += 1
         is_short = nbytes <= INLINE_BYTES
@@ -625,7 +618,7 @@ class SharedEngine(ProcessEngine):
             data = self._peers.record(rank, self._number, is_last)
             records[rank], message = unpack(data, rank)
             found[rank] = records[rank].nbytes, message
-        require_same_call(self.rank, self.size, call, records, absent)
+        require_same_call(self, call, records, absent)
         return [
             self._peers.message(rank, self._number, nbytes)
             if rank != self.rank and nbytes > INLINE_BYTES

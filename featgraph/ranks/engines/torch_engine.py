@@ -20,7 +20,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from threading import Thread
@@ -30,13 +30,8 @@ import numpy as np
 
 from featgraph.base.errors import DistributedError, WorkerLostError
 from featgraph.base.interrupts import import_whole
-from featgraph.ranks.engines.failures import (
-    CONNECT_S,
-    MEETING,
-    Watching,
-    watched,
-)
-from featgraph.ranks.engines.messages import NOTHING, Bytes
+from featgraph.ranks.engines.failures import CONNECT_S, MEETING, Watching, watched
+from featgraph.ranks.engines.messages import NOTHING, Bytes, gather_texts
 from featgraph.ranks.engines.processes import (
     INLINE_BYTES,
     RECORD_BYTES,
@@ -45,13 +40,20 @@ from featgraph.ranks.engines.processes import (
     Record,
     Released,
     called,
+    last_record,
     pack,
     require_same_call,
     unpack,
 )
-from featgraph.ranks.engines.protocol import Beside, Call, GpuArray, bytes_of
+from featgraph.ranks.engines.protocol import (
+    Beside,
+    Call,
+    GpuArray,
+    GpuMessages,
+    bytes_of,
+)
 
-__all__ = ["TorchEngine"]
+__all__ = ["TorchEngine", "is_loopback"]
 
 _T = TypeVar("_T")
 
@@ -112,15 +114,11 @@ class TorchEngine(ProcessEngine):
             return
         self._is_open = False
         cause = self._refusal
-        record = Record("ended", self.exchanges)
-        if isinstance(cause, WorkerLostError) and cause.rank is not None:
-            record = Record("failed", self.exchanges, str(cause.got), rank=cause.rank)
-        elif cause is None and error is not None:
-            text = f"{type(error).__name__}: {error}"
-            record = Record("failed", self.exchanges, text, rank=self.rank)
-        # A RankMismatchError has been raised on all ranks.
-        is_reported = self.watch is not None and record.kind == "failed"
-        if (cause is None or record.kind == "failed") and not is_reported:
+        record = last_record(self, error)
+        # After an interrupt, a transfer on the other thread may not end.
+        can_send = cause is None or isinstance(cause, WorkerLostError)
+        is_reported = self.watch is not None and (cause or error) is not None
+        if record is not None and can_send and not is_reported:
             self._send_records(record, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
 
@@ -130,24 +128,18 @@ class TorchEngine(ProcessEngine):
         All ranks must have NCCL, and a GPU of their own.
         """
         if self._reaches is None:
-            own = f"{gpu} {self._links.has_gpus}".encode()
-            found = self.all_gather(np.frombuffer(own, np.uint8), about="GPUs of ranks")
-            gpus = {bytes(one) for one in found if bytes(one).endswith(b"True")}
+            own = f"{gpu} {self._links.has_gpus}"
+            found = gather_texts(self, own, "GPUs of ranks")
+            gpus = {one for one in found if one.endswith("True")}
             self._reaches = len(gpus) == self.size
             if self._reaches:
                 self._links.join_gpus()
         self._make = make
         return self._reaches
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Send arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
+        arrays, sizes, about, beside = messages
         if self._make is None:
             raise DistributedError("hand_over() before reach_gpus()", got=about)
         call = self._next("hand_over(arrays of a GPU)", about)
@@ -173,9 +165,7 @@ class TorchEngine(ProcessEngine):
                 got=_text_of(error),
                 fix="NCCL_DEBUG=INFO prints details",
             ) from error
-        for rank in peers:
-            self.traffic.sent[rank] += bytes_of(arrays[rank])
-            self.traffic.received[rank] += sizes[rank]
+        self._count(list(map(bytes_of, arrays)), sizes)
         return made
 
     def _start(
@@ -204,7 +194,7 @@ class TorchEngine(ProcessEngine):
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         arrived, absent = self._send_records(called(call), messages)
         records = {rank: record for rank, (record, _) in arrived.items()}
-        require_same_call(self.rank, self.size, call, records, absent)
+        require_same_call(self, call, records, absent)
         large = {
             rank: np.empty(record.nbytes, np.uint8)
             for rank, record in records.items()
@@ -217,7 +207,7 @@ class TorchEngine(ProcessEngine):
         }
         absent = self._links.transfer(sent, large, tag=1)
         if absent:
-            require_same_call(self.rank, self.size, call, records, absent)
+            require_same_call(self, call, records, absent)
         received = {rank: message for rank, (_, message) in arrived.items()} | large
         received[self.rank] = messages[self.rank].copy()
         return [received[rank] for rank in range(self.size)]
@@ -326,18 +316,15 @@ class _Links:
 
     def _leave_gpus(self) -> None:
         """Begin to abort transfers between GPUs, on a thread that may be abandoned."""
+
+        def abort() -> None:
+            # Launches that wait for transfers continue; received arrays are undefined.
+            with suppress(RuntimeError):  # it may have ended already
+                self._gpus.abort()
+
         if self._gpus is not None and not self._gpus_end:
             self._gpus_end = True
-            abort = Thread(target=self._abort_gpus, name="featgraph abort", daemon=True)
-            abort.start()
-
-    def _abort_gpus(self) -> None:
-        """Abort transfers between GPUs that wait for a lost rank.
-
-        Launches that wait for them continue; the received arrays are undefined.
-        """
-        with suppress(RuntimeError):  # it may have ended already
-            self._gpus.abort()
+            Thread(target=abort, name="featgraph abort", daemon=True).start()
 
     def transfer_on_gpus(
         self,
@@ -346,36 +333,30 @@ class _Links:
         stream: int = 0,
     ) -> None:
         """Send and receive arrays of GPUs, by rank, in the order of a stream."""
-        if stream:
-            gpu = self._torch.cuda
-            with gpu.stream(gpu.ExternalStream(stream)):
-                self._transfer_on_gpus(outgoing, incoming)
-        else:
-            self._transfer_on_gpus(outgoing, incoming)
-
-    def _transfer_on_gpus(
-        self, outgoing: Mapping[int, GpuArray], incoming: Mapping[int, GpuArray]
-    ) -> None:
-        talk, operations = self._talk, []
-        for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
-            for rank, array in arrays.items():
-                # PyTorch lacks some dtypes of integers, but has bytes.
-                sendable = self._torch.as_tensor(array.view(np.uint8))
-                operations.append(talk.P2POp(begin, sendable, rank, self._gpus))
-        if operations:
-            for work in talk.batch_isend_irecv(operations):
-                work.wait()  # on the GPU: later launches of the stream wait for it
+        talk, gpu, operations = self._talk, self._torch.cuda, []
+        with gpu.stream(gpu.ExternalStream(stream)) if stream else nullcontext():
+            for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
+                for rank, array in arrays.items():
+                    # PyTorch lacks some dtypes of integers, but has bytes.
+                    sendable = self._torch.as_tensor(array.view(np.uint8))
+                    operations.append(talk.P2POp(begin, sendable, rank, self._gpus))
+            if operations:
+                for work in talk.batch_isend_irecv(operations):
+                    work.wait()  # on the GPU: later launches of the stream wait for it
 
     def _meeting(self, address: str, port: int, limit: timedelta) -> dict[str, Any]:
         """Return the arguments of a group for the rendezvous of ranks.
 
         With a watch, rank 0 listens at a free port, and offers its number by the watch.
+        Else ranks meet at torchrun's store, or at the address and port.
         """
         watch = self._watch
         if watch is None:
-            return {"init_method": _meeting_point(address, port)}
+            has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+            return {"init_method": "env://" if has_store else f"tcp://{address}:{port}"}
         server: dict[str, Any] = {}
         if self._rank == 0:
+            # Of its own for each start: an earlier one may still have its port (0056).
             listener = _listener_at(address)
             port = listener.getsockname()[1]
             server = {"is_master": True, "master_listen_fd": listener.detach()}
@@ -422,8 +403,10 @@ class _Links:
         links = self._new_sockets() if self._sockets is None else self._sockets
         for number, what in links.items():
             with suppress(OSError):  # closed, or never connected
+                # The number may have been given to another file meanwhile.
                 if os.readlink(f"/proc/self/fd/{number}") != what:
                     continue
+                # Of a copy: Gloo closes its own descriptor.
                 with socket.socket(fileno=os.dup(number)) as link:
                     link.getpeername()
                     link.shutdown(socket.SHUT_RDWR)
@@ -460,7 +443,10 @@ class _Links:
             for rank, part in parts.items():
                 try:
                     begin = getattr(self._talk, start)
-                    work = begin(self._tensor(part), rank, group=self._group, tag=tag)
+                    # PyTorch warns of read-only memory.
+                    own = part if part.flags.writeable else part.copy()
+                    tensor = self._torch.from_numpy(own)
+                    work = begin(tensor, rank, group=self._group, tag=tag)
                     works.append((rank, work))
                 except RuntimeError as error:
                     lost.setdefault(rank, _text_of(error))
@@ -472,22 +458,11 @@ class _Links:
                     lost[rank] = _text_of(error)
         return lost
 
-    def _tensor(self, part: Bytes) -> Any:
-        # PyTorch warns of read-only memory.
-        return self._torch.from_numpy(part if part.flags.writeable else part.copy())
-
 
 def _text_of(error: Exception) -> str:
     """Return the message of an error of Gloo, without its source file and advice."""
     text = re.sub(r"^\[\S*\] ", "", str(error).strip() or type(error).__name__)
     return text.splitlines()[0].partition(". This is typically")[0]
-
-
-def _meeting_point(address: str, port: int) -> str:
-    """Return the URL of the rendezvous: torchrun's store, or address and port."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return "env://"
-    return f"tcp://{address}:{port}"
 
 
 def _open_sockets() -> dict[int, str]:
@@ -513,18 +488,14 @@ def _listener_at(address: str) -> socket.socket:
     return listener
 
 
-@contextmanager
-def _listening_at(address: str) -> Iterator[None]:
+def _listening_at(address: str) -> AbstractContextManager[None]:
     """Make Gloo listen at the loopback address only, if `address` is one.
 
     By default Gloo takes the address of the host's name. A variable set by the user is
     kept.
     """
-    if not _is_loopback(address):
-        yield
-        return
-    with _variable("GLOO_SOCKET_IFNAME", "lo"):
-        yield
+    is_here = is_loopback(address)
+    return _variable("GLOO_SOCKET_IFNAME", "lo") if is_here else nullcontext()
 
 
 @contextmanager
@@ -540,7 +511,8 @@ def _variable(name: str, value: str) -> Iterator[None]:
         del os.environ[name]
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether an address is that of this host for itself; unknown names are not."""
     try:
         return address == "localhost" or ip_address(address).is_loopback
     except ValueError:

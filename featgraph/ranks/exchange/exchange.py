@@ -1,7 +1,8 @@
 """Exchanges between ranks: vertex sets, results of reduces, and ghost rows.
 
 Begin with `RankExchange`, which the runtime calls: it exchanges sets, results, ghosts
-and rows of triangles.
+and rows of triangles. `Members` converts active sets of a rank to sets of the whole
+graph, and back.
 
 `HostBlocks` and `GpuBlocks` sum reals over ranks in an order that does not depend on
 the partition: a fixed tree, whose leaves are blocks of 32 consecutive given vertex ids
@@ -23,7 +24,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,19 +37,21 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import rows_along, rows_with
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
+from featgraph.program.active import WORD_BITS, word_count
 from featgraph.program.combines import Combine
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.engines.failures import lost_rank, require_same
 from featgraph.ranks.engines.loopback import NullEngine
-from featgraph.ranks.engines.messages import led
+from featgraph.ranks.engines.messages import led, reduce_number
 from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.exchange.gather_rows import gather_rows
 from featgraph.ranks.exchange.ghosts import EdgeGhosts, RankGhosts, send_unsent
 from featgraph.ranks.exchange.host_rows import HostRows
 from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries
 from featgraph.ranks.exchange.transport import EdgeTransport
 from featgraph.ranks.exchange.triangle_parts import TrianglePart
 from featgraph.ranks.exchange.triangles import DeviceTriangles, TriangleSweeps
-from featgraph.ranks.exchange.vertex_sets import Members, packed
+from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.runtime.devices import fixed_trees
 from featgraph.runtime.devices.fixed_trees import BRANCHES, Joined, Nodes, Subtree, join
 from featgraph.runtime.devices.protocol import Array, Device, Reach, RowKernel
@@ -59,7 +62,7 @@ from featgraph.runtime.superstep.exchange import Counters
 if TYPE_CHECKING:
     from featgraph.runtime.devices.cuda_trees import JoinTables
 
-__all__ = ["GpuBlocks", "HostBlocks", "RankExchange", "are_words_blocks"]
+__all__ = ["RankExchange"]
 
 
 HostArray = npt.NDArray[Any]
@@ -140,8 +143,7 @@ class HostBlocks:
     def _put_together(self, how: Any) -> HostArray:
         """Exchange contributions of vertices; return the blocks of this rank."""
         shard, engine, rows = self._shard, self._engine, self._of_vertices
-        bits = self._due.astype("<u4", copy=False).view(np.uint8)
-        due = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: shard.own])
+        due = np.flatnonzero(unpacked(self._due)[: shard.own])
         homes = self._homes[due]
         listed = [due[homes == rank] for rank in range(engine.size)]
         about = "a reduce by the users' numbers"
@@ -176,18 +178,6 @@ GpuArray = Any
 Entries = Callable[[str], list[Any]]
 
 
-class Combines(Protocol):
-    """The methods of `RankExchange` that `GpuBlocks` calls."""
-
-    def own(self, everyone: GpuArray) -> GpuArray:
-        """Return the vertices that this rank owns."""
-
-    def combine(
-        self, result: GpuArray, combine: Combine, behind: Callable[[], None]
-    ) -> None:
-        """Combine an array over all ranks, in place, and then call `behind`."""
-
-
 class GpuBlocks:
     """Combines of reduces over ranks in the tree of all vertices, on GPUs.
 
@@ -200,7 +190,7 @@ class GpuBlocks:
     """
 
     def __init__(
-        self, shard: Shard, device: Any, ranks: Combines, transport: Any
+        self, shard: Shard, device: Any, ranks: RankExchange, transport: Any
     ) -> None:
         self._shard, self._device = shard, device
         self._ranks, self._transport = ranks, transport
@@ -252,6 +242,7 @@ class GpuBlocks:
         # Rank 0 has all vertices, and sends the result to the others.
         found = given["memory"]("root", (int(result.size),))
         self._device.fill(found, 0)
+        # All ranks but 0 add zeros.
         if self._shard.own:
             self._combine_all(given, count, found, pair)
         self._add_up(found, lambda: copy(result, found))
@@ -402,7 +393,7 @@ class RankExchange:
 
     def own_edges(self, everything: Words) -> Words:
         """Return the edges that this rank owns."""
-        count = max(self._edges.count, 1)
+        count = max(self._edges.count, 1)  # kernels take no empty array
         return self.device.sets.upload(packed(np.arange(count) < self._edges.own))
 
     def among_own(self, words: Words) -> Words:
@@ -439,8 +430,8 @@ class RankExchange:
         rank = next((r for r, other in enumerate(found) if other[0]), 0)
         first = found[rank]
         if first[0] and first[3] >= 0:  # only its owner has the edge id
-            own = np.array([edges.id_of_given(int(first[3]))], np.int64)
-            first[3] = self.engine.all_reduce(own, "max", about="an edge id")[0]
+            own = edges.id_of_given(int(first[3]))
+            first[3] = reduce_number(self.engine, own, "max", "an edge id")
         return first, f", on rank {rank}"
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -522,8 +513,7 @@ class RankExchange:
             return number, seen
         own = sets.intersection(words, self._own)
         number, seen = sets.count_and_look(own, results, reach)
-        counts, about = np.array([number], np.int64), "a count"
-        return int(self._combined_by.all_reduce(counts, "sum", about=about)[0]), seen
+        return reduce_number(self._combined_by, number, "sum", "a count"), seen
 
     def begin_timed(self) -> None:
         """Begin a superstep whose work is timed on the device, without waits."""
@@ -546,6 +536,7 @@ class RankExchange:
             return number, seen, (times / 1e9).tolist()
         own = self.device.sets.intersection(words, self._own)
         number, seen = self.device.sets.count_and_look(own, results)
+        # Times in nanoseconds, so that an array of integers has them beside the count.
         sent = np.zeros(1 + self.engine.size, np.int64)
         sent[0], sent[1 + self.engine.rank] = number, round(seconds * 1e9)
         sent = self.engine.all_reduce(sent, "sum", about="a count, and times")
@@ -570,6 +561,7 @@ class RankExchange:
             pair = np.frompyfunc(combine.pair, 2, 1)
             found = reduce(pair, self.engine.all_gather(own, about=about))
         made = self.device.upload(np.asarray(found, own.dtype), result)
+        # On the CPU `upload` returns the array that it is given.
         if made is not result:
             self.device.copy(result, made)
         if behind is not None:
@@ -591,6 +583,73 @@ class RankExchange:
         if self.device.name == "cpu":
             return HostBlocks(self.shard, self.engine)
         return GpuBlocks(self.shard, self.device, self, self.transport)
+
+
+class Members:
+    """Active sets of a distributed graph: a `Holder` that is its own `sets`.
+
+    Words are those of the part: own vertices, then ghosts. All ranks call the same
+    methods in the same order.
+
+    Parameters
+    ----------
+    shard : Shard
+    engine : Engine
+    device : Device
+    ranks : RankExchange
+    """
+
+    is_scarce = False  # sets stay on devices: all ranks would have to download together
+
+    def __init__(
+        self, shard: Shard, engine: Engine, device: Device, ranks: RankExchange
+    ) -> None:
+        self._shard, self._engine, self._device = shard, engine, device
+        self._ranks = ranks
+
+    @property
+    def sets(self) -> Members:
+        """The object itself: it implements the operations on sets, too."""
+        return self
+
+    def snapshot(self, words: Words) -> Words:
+        """Return a copy of a set that later runs do not change."""
+        return self._device.sets.snapshot(words)
+
+    def upload(self, words: npt.NDArray[np.uint32]) -> Words:
+        """Return this rank's part of a set of the whole graph, on the device."""
+        return self._device.sets.upload(packed(unpacked(words)[self._shard.numbers]))
+
+    def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
+        """Return this rank's part of a set of the whole graph, on the device.
+
+        `apart` has the nonzero words of the set: index -> word.
+        """
+        given = apart or {}
+        numbers = np.fromiter(given, np.int64, len(given))
+        bits = unpacked(np.fromiter(given.values(), np.uint32, len(given)))
+        which = np.flatnonzero(bits)
+        wanted = numbers[which // WORD_BITS] * WORD_BITS + which % WORD_BITS
+        words: dict[int, int] = {}
+        for local in self._shard.locals_of(wanted).tolist():
+            if local >= 0:
+                number, bit = divmod(local, WORD_BITS)
+                words[number] = words.get(number, 0) | 1 << bit
+        return self._device.sets.empty(word_count(self._shard.numbers.size), words)
+
+    def download(self, words: Words) -> npt.NDArray[np.uint32]:
+        """Return the set of the whole graph on the host; all ranks call it."""
+        own = unpacked(self._device.download(words))[: self._shard.own]
+        partition = self._shard.partition
+        mask = np.empty(partition.vertex_count, np.bool_)
+        gather_rows(self._engine, partition, own, mask, "an active set")
+        return packed(mask)
+
+    def count(self, words: Words) -> int:
+        """Return the number of vertices of a set on all ranks."""
+        number = self._ranks.count(words)
+        self._ranks.catch_up()
+        return number
 
 
 class _OwnEdges(Mapping[str, Array]):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.engines.messages import rows_like
 from featgraph.ranks.engines.protocol import Engine
 
 __all__ = ["gather_at", "gather_rows"]
@@ -53,10 +54,10 @@ def gather_rows(
         out[places if order is None else order[places]] = rows
 
     def write(begin: int, count: int, message: Array) -> None:
-        _rows(message, own)[...] = own[begin : begin + count]
+        rows_like(message, own)[...] = own[begin : begin + count]
 
     def read(rank: int, begin: int, count: int, message: Array) -> None:
-        place(rank, begin, _rows(message, own))
+        place(rank, begin, rows_like(message, own))
 
     place(engine.rank, 0, own)
     counts = np.diff(partition.cuts).tolist()
@@ -86,12 +87,12 @@ def gather_at(
 
     def write(begin: int, count: int, message: Array) -> None:
         piece = slice(begin, begin + count)
-        _rows(message[: count * row], stored)[...] = stored[chosen[piece]]
+        rows_like(message[: count * row], stored)[...] = stored[chosen[piece]]
         message[count * row :].view(number)[...] = places[piece]
 
     def read(rank: int, begin: int, count: int, message: Array) -> None:
         at = message[count * row :].view(number)
-        out[at] = _rows(message[: count * row], stored)
+        out[at] = rows_like(message[: count * row], stored)
 
     out[places] = stored[chosen]
     counts = np.concatenate(sizes).tolist()
@@ -124,11 +125,6 @@ def _send_pieces(
 
 def _row_bytes(array: Array) -> int:
     return array.dtype.itemsize * prod(array.shape[1:])
-
-
-def _rows(message: Array, like: Array) -> Array:
-    """Return a view of bytes as rows with the dtype and shape of an array's rows."""
-    return message.view(like.dtype).reshape(-1, *like.shape[1:])
 
 
 def _named(about: str, rows: Array) -> str:

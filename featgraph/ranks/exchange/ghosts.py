@@ -32,6 +32,7 @@ from featgraph.ranks.exchange.remote_entries import empty_outbox
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
 from featgraph.ranks.exchange.transport import EdgeTransport, Transport
 from featgraph.ranks.exchange.triangles import TriangleSweeps
+from featgraph.ranks.exchange.vertex_sets import Piece
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.frontier import are_many
@@ -103,7 +104,7 @@ class RankGhosts:
         for name, of in halo.mirrors:
             values = buffers.held(of, buffers.property(of))
             changed = buffers.mirrored.get((name, of), self._own)
-            if changed is None:
+            if changed is None:  # no row is outdated; other ranks may have rows to send
                 changed = self._sets.empty(self._own.size)
             mirror = self._everywhere(buffers, name, of)
             self._transport.collect(values, mirror, changed)
@@ -196,25 +197,20 @@ class RankGhosts:
         waiting = {name: buffers.unsent.pop(name) for name in read}
         also = sorted(n for n, words in waiting.items() if words is not active_own)
         sent = sorted({*sent, *(waiting.keys() - set(also))})
-        parts = [(active_own, self._held(buffers, sent))]
+        active_rows, waits = (active_own, _held(buffers, sent)), None
         if also:
+            # Properties written by one phase wait with the same set.
             distinct = {id(waiting[name]): waiting[name] for name in also}
             changed = reduce(self._sets.union, distinct.values())
-            parts.append((changed, self._held(buffers, also)))
+            waits = changed, _held(buffers, also)
         fused = self._transport.fused
-        waits = parts[1] if also else None
-        posted = fused.post_active(parts[0], waits, self._sending)
+        posted = fused.post_active(active_rows, waits, self._sending)
         # Rows are stored in both buffers of a property, so that no ghost gets stale.
         others = _second_buffers(buffers, (*sent, *also))
         active, came = fused.receive_active(posted, others)
         arrivals = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
         self._refresh_late(buffers, arrivals)
         return active
-
-    @staticmethod
-    def _held(buffers: Buffers, names: Sequence[str]) -> list[Values]:
-        """Return the values of properties as a transport takes them."""
-        return [buffers.held(name, buffers.property(name)) for name in names]
 
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
         """Mark all rows of some properties as unsent, and of all others as sent."""
@@ -273,7 +269,7 @@ class RankGhosts:
 
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""
-        values = self._held(buffers, names)
+        values = _held(buffers, names)
         ghosts = self._transport.share(values, changed, self._sending)
         buffers.ghosts_came(names, ghosts)
         return ghosts
@@ -317,8 +313,8 @@ class EdgeGhosts:
         names = self._halos[number].reads_next
         if names:
             values = [buffers.held(name, buffers.next_of(name)) for name in names]
-            marks, others = self._transport.all(), [None] * len(values)
-            self._transport.share(values, marks, others, self._sending)
+            others = [None] * len(values)
+            self._transport.share(values, self._transport.all(), others, self._sending)
 
     def note(self, buffers: Buffers, number: int, sources: Words) -> None:
         """Record the entries that a phase writes, on out-edges and at twins."""
@@ -366,6 +362,11 @@ class EdgeGhosts:
         return self._transport.that_differ(marks, now, before)
 
 
+def _held(buffers: Buffers, names: Sequence[str]) -> list[Values]:
+    """Return the values of properties as a transport takes them."""
+    return [buffers.held(name, buffers.property(name)) for name in names]
+
+
 def _second_buffers(buffers: Buffers, names: Iterable[str]) -> list[Values | None]:
     """Return the next buffers of properties, None for those that have none."""
     return [
@@ -383,15 +384,15 @@ def send_unsent(
     """Send the unsent entries of some edge properties to other ranks."""
     if names:
         marks = reduce(transport.union, [buffers.unsent.pop(name) for name in names])
-        values = [buffers.held(name, buffers.property(name)) for name in names]
         others = _second_buffers(buffers, names)
-        transport.share(values, marks, others, sending)
+        transport.share(_held(buffers, names), marks, others, sending)
 
 
 Given = dict[str, Any]
 #: The entries of a kernel, and its arguments.
 Turn = tuple[Any, Given]
-#: Whether each of the timed first supersteps is cut into pieces.
+#: Whether each of the timed first supersteps is cut into pieces. Those that count take
+#: turns, so that a load that changes meanwhile meets both kinds.
 _TRIED = (False, False, True, True, False, True)
 #: Cut or not -> the supersteps of `_TRIED` whose least time counts. The first one of
 #: each kind does not: it compiles kernels, or makes the pieces.
@@ -524,6 +525,7 @@ class Overlap:
             return None
         transport, self.came = self._transport, None
         self._choice.forget()
+        # In place, rows that arrive would be read by pieces that are still to be swept.
         if frontier.in_place or self._choice.best is False or not transport.can_overlap:
             return None
         if self._row < 0:
@@ -546,15 +548,9 @@ class Overlap:
     def end(self) -> None:
         """End a superstep, when all rows have arrived."""
         self.came = None
-        self._choice.end(self._transport.clock, self._wire_s)
-
-    def _wire_s(self) -> float:
-        """Return the time in flight of the current superstep's rows, in seconds.
-
-        Through windows it is the cost model's time of the link, since the host cannot
-        time the stores of kernels.
-        """
-        return float(self._transport.wire_s(self._row))
+        self._choice.end(
+            self._transport.clock, lambda: float(self._transport.wire_s(self._row))
+        )
 
     def _in_pieces(
         self, own: Any, given: Given, values: Sequence[Any]
@@ -581,9 +577,8 @@ class Overlap:
                     came.append(begun())
                 # `found` has all vertices that the piece commits: those that passed an
                 # earlier phase are due in this one, too.
-                begun = self._transport.begin(
-                    values, found, self._sending, pieces, number
-                )
+                piece = Piece(pieces, number)
+                begun = self._transport.begin(values, found, self._sending, piece)
             if begun is not None:
                 came.append(begun())
         finally:

@@ -41,6 +41,7 @@ from featgraph.ranks.engines.protocol import (
     Engine,
     GpuArray,
     GpuEngine,
+    GpuMessages,
     bytes_of,
 )
 from featgraph.ranks.exchange import gpu_kernels
@@ -61,17 +62,17 @@ __all__ = [
     "as_rows",
     "blocks_for",
     "gpu_sender_of",
-    "in_units",
     "used_rows",
 ]
 
 
 Array = Any
 Words = Any
-#: Threads of a block, and most blocks of a kernel that goes over rows.
+#: Threads of a block, and most blocks of a kernel over rows: threads go on with further
+#: rows, a grid apart.
 BLOCK, MOST_BLOCKS = 256, 1 << 13
 _WARP = 32
-#: Words of a chunk, at most.
+#: Words of a chunk, at most: `take_bits` has a lane for each.
 _CHUNK_WORDS = 32
 Bytes = npt.NDArray[np.uint8]
 
@@ -111,10 +112,7 @@ class Listed:
     """
 
     def __init__(
-        self,
-        lists: Sequence[npt.NDArray[np.integer]],
-        device: Device,
-        chunk_words: int,
+        self, lists: Sequence[npt.NDArray[np.integer]], device: Device, chunk_words: int
     ) -> None:
         self.sizes = [int(numbers.size) for numbers in lists]
         self.words = [-(-size // 32) for size in self.sizes]
@@ -164,10 +162,7 @@ class GpuLinks(Listed):
     """
 
     def __init__(
-        self,
-        lists: Sequence[npt.NDArray[np.integer]],
-        device: Device,
-        stream: Any = 0,
+        self, lists: Sequence[npt.NDArray[np.integer]], device: Device, stream: Any = 0
     ) -> None:
         super().__init__(lists, device, _CHUNK_WORDS)
         self._launch: Any = device.launches  # type: ignore[attr-defined]
@@ -351,6 +346,8 @@ class Outline:
     ) -> Outline:
         """Return the outline of a message of `count` rows of a list."""
         words = {"vr": words, "vr-list": count}.get(form, 0)
+        # Each part begins at a multiple of its entries: words are padded to 8 bytes,
+        # and properties follow, the widest entries first.
         at, firsts = -(-4 * words // 8) * 8, [0] * len(entries)
         for which in sorted(range(len(entries)), key=lambda w: -entries[w].item):
             firsts[which] = at // entries[which].item
@@ -369,11 +366,11 @@ class Outline:
         "vr-list", unless all rows of the list changed, or none.
         """
         words = -(-size // 32)
-        if count == 0:
-            return cls.of("none", 0, 0, ())
         if form == "auto":
             form = "vr-list" if count < words else "vr"
-        return cls.of("ms" if count == size else form, count, words, entries)
+        if count in (0, size):
+            form = "ms" if count else "none"
+        return cls.of(form, count, words, entries)
 
     @property
     def announcement(self) -> npt.NDArray[np.int64]:
@@ -400,8 +397,6 @@ class Outline:
                 expected=f"rows of a list of {size} vertices",
                 fix="one graph and one version of featgraph on all ranks",
             )
-        if count == 0:
-            return cls.of("none", 0, 0, ())
         return cls.of(FORMS[form], count, -(-size // 32), entries)
 
 
@@ -421,11 +416,6 @@ class Received:
     outline: Outline
     message: Any
     listed: tuple[Array, int]
-
-    @property
-    def count(self) -> int:
-        """Number of rows of each property."""
-        return self.outline.count
 
 
 class Packer:
@@ -463,11 +453,7 @@ class Packer:
         return self._make(outline.nbytes, outline.item) if outline.nbytes else None
 
     def encode(
-        self,
-        links: GpuLinks,
-        rank: int,
-        outline: Outline,
-        entries: Sequence[Entries],
+        self, links: GpuLinks, rank: int, outline: Outline, entries: Sequence[Entries]
     ) -> Array | None:
         """Return a message of marked rows for a rank; None if it has no bytes."""
         message = self.message(outline)
@@ -481,7 +467,12 @@ class Packer:
             self.launch(gpu_kernels.copy_words, blocks_for(outline.words), given)
         listed = links.taken if outline.words else links.numbers
         for own, first in zip(entries, outline.firsts, strict=True):
-            self.gather(own, (listed, begin), outline.count, message, first)
+            rows = own.array, own.width, listed, begin, outline.count
+            blocks, to = (
+                blocks_for(outline.count * own.width),
+                in_units(message, own.item),
+            )
+            self.launch(gpu_kernels.gather_rows, blocks, (*rows, to, first))
         return message
 
     def received(
@@ -497,42 +488,24 @@ class Packer:
                 links.take_positions(rank, words, outline.count)
         return Received(outline, message, (numbers, links.begins[rank]))
 
-    def gather(
-        self,
-        source: Entries,
-        listed: tuple[Array, int],
-        count: int,
-        message: Array,
-        first: int,
-    ) -> None:
-        """Copy the listed rows of `source` into a message, from entry `first` on."""
-        blocks, to = blocks_for(count * source.width), in_units(message, source.item)
-        given = source.array, source.width, *listed, count, to, first
-        self.launch(gpu_kernels.gather_rows, blocks, given)
-
-    def scatter(
-        self,
-        message: Array,
-        first: int,
-        target: Entries,
-        listed: tuple[Array, int],
-        count: int,
-    ) -> None:
-        """Store rows of a message, from entry `first` on, as the listed rows."""
-        blocks = blocks_for(count * target.width)
-        given = in_units(message, target.item), first, target.width, *listed, count
-        self.launch(gpu_kernels.scatter_rows, blocks, (*given, target.array))
+    def scatter(self, came: Received, which: int, target: Entries) -> None:
+        """Store the rows of property `which` of a message as the listed rows."""
+        count, first = came.outline.count, came.outline.firsts[which]
+        rows = in_units(came.message, target.item), first, target.width
+        given = *rows, *came.listed, count, target.array
+        self.launch(gpu_kernels.scatter_rows, blocks_for(count * target.width), given)
 
     def store(self, came: Received, entries: Sequence[Entries], words: Words) -> None:
         """Store the rows of a message, and add their vertices to a set."""
-        for own, first in zip(entries, came.outline.firsts, strict=True):
-            self.scatter(came.message, first, own, came.listed, came.count)
+        for which, own in enumerate(entries):
+            self.scatter(came, which, own)
         self.add(came, words)
 
     def add(self, came: Received, words: Words) -> None:
         """Add the vertices of a message to a set."""
-        given = *came.listed, came.count, words
-        self.launch(gpu_kernels.add_vertices, blocks_for(came.count), given)
+        count = came.outline.count
+        given = *came.listed, count, words
+        self.launch(gpu_kernels.add_vertices, blocks_for(count), given)
 
 
 def gpu_sender_of(engine: Engine, device: Device) -> GpuEngine | ThroughHost:
@@ -563,18 +536,12 @@ class ThroughHost:
         self._out, self._into = _Landing(), _Landing()
         self._event: Any = None
 
-    def hand_over(
-        self,
-        arrays: Sequence[GpuArray | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-        beside: Beside | None = None,
-    ) -> list[GpuArray | None]:
+    def hand_over(self, messages: GpuMessages) -> list[GpuArray | None]:
         """Send an array to each rank: see `GpuEngine`.
 
         Waits for the stream of `beside` (the default stream) only.
         """
+        arrays, sizes, about, beside = messages
         own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
         leaving = [array if r != own else None for r, array in enumerate(arrays)]
         out = self._out.parts(list(map(bytes_of, leaving)))
@@ -583,7 +550,11 @@ class ThroughHost:
             if landed.size:
                 address = int(landed.ctypes.data)
                 streams.start_read(address, address_of(array), landed.size, stream)
-        self._wait(streams, stream)  # and for the writes of the last call
+        if self._event is None:
+            self._event = streams.make_event()
+        # The last call's writes to the GPU, which read `into`, end with it, too.
+        streams.mark(self._event, stream)
+        streams.wait(self._event)
         coming = [size if rank != own else 0 for rank, size in enumerate(sizes)]
         into = self._into.parts(coming)
 
@@ -605,13 +576,6 @@ class ThroughHost:
 
     def _make(self, size: int) -> GpuArray:
         return self._device.empty((size,), "uint8")
-
-    def _wait(self, streams: Any, stream: int) -> None:
-        """Wait on the host for a stream."""
-        if self._event is None:
-            self._event = streams.make_event()
-        streams.mark(self._event, stream)
-        streams.wait(self._event)
 
 
 class _Landing:

@@ -25,7 +25,7 @@ from featgraph.cuda.dialect import cuda
 from featgraph.cuda.driver import address_of
 from featgraph.cuda.values import DeviceValues, name_of
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.engines.protocol import Beside, Engine, GpuEngine
+from featgraph.ranks.engines.protocol import Beside, Engine, GpuEngine, GpuMessages
 from featgraph.ranks.exchange import gpu_kernels as kernels
 from featgraph.ranks.exchange.gpu_messages import (
     BLOCK,
@@ -43,26 +43,18 @@ from featgraph.ranks.exchange.gpu_messages import (
 )
 from featgraph.ranks.exchange.gpu_row_copies import OPERATIONS
 from featgraph.ranks.exchange.host_rows import MIRROR
-from featgraph.ranks.exchange.remote_entries import (
-    RemoteEntries,
-    lists_of,
-    owned_ids,
-)
+from featgraph.ranks.exchange.remote_entries import RemoteEntries, lists_of, owned_ids
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
-from featgraph.ranks.exchange.vertex_sets import Pieces, within
+from featgraph.ranks.exchange.vertex_sets import Piece, Pieces
 from featgraph.ranks.exchange.window_channel import Channel, Part, WindowNumbers
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = [
-    "GpuEdges",
-    "GpuRows",
-    "MessagePieces",
-]
+__all__ = ["GpuEdges", "GpuRows", "MessagePieces"]
 
 Array = Any
 Words = Any
-Numbers = list[npt.NDArray[np.integer]]
+Values = Sequence[DeviceValues]
 
 
 class GpuRows:
@@ -109,10 +101,7 @@ class GpuRows:
         return GpuEdges(lists, self, self._device)
 
     def share(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending = AS_FITS,
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         entries = [Entries.of(one) for one in values]
@@ -126,10 +115,10 @@ class GpuRows:
         self, values: DeviceValues, mirror: DeviceValues, changed: Words
     ) -> None:
         """Store rows of own vertices in the mirrors of all ranks: see `Transport`."""
+        # The lists of `deliver`, in the other direction.
         own, whole, links = Entries.of(values), Entries.of(mirror), self._ends[::-1]
         for came in self.swap(links, [own], changed, MIRROR):
-            [first] = came.outline.firsts
-            self.packer.scatter(came.message, first, whole, came.listed, came.count)
+            self.packer.scatter(came, 0, whole)
 
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
@@ -144,10 +133,12 @@ class GpuRows:
         reached = self._device.sets.empty(self._word_count)
         target = as_rows(values.array)
         for came in self.swap(self._ends, [every], words, "atomic operations"):
-            rows = came.message.view(outbox.dtype), came.outline.firsts[0], own.width
-            blocks = blocks_for(came.count * own.width)
-            combined = *rows, *came.listed, came.count, target, how
-            self.packer.launch(kernels.combine_rows, blocks, combined)
+            count, first = came.outline.count, came.outline.firsts[0]
+            rows = came.message.view(outbox.dtype), first, own.width, *came.listed
+            blocks = blocks_for(count * own.width)
+            self.packer.launch(
+                kernels.combine_rows, blocks, (*rows, count, target, how)
+            )
             self.packer.add(came, reached)
         return reached
 
@@ -195,6 +186,7 @@ class GpuRows:
             packer.encode(sent, rank, outline, entries)
             for rank, outline in enumerate(outlines)
         ]
+        # No recording can repeat an exchange of the host.
         self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
         self._forms.update(o.form for r, o in enumerate(outlines) if r != self.rank)
         announced = self._engine.all_to_allv(
@@ -203,8 +195,8 @@ class GpuRows:
         pairs = zip(announced, taken.sizes, strict=True)
         coming = [Outline.read(one, size, entries) for one, size in pairs]
         sizes = [outline.nbytes for outline in coming]
-        given: dict[str, Any] = {"about": about, "beside": beside}
-        received = self.gpu_sender.hand_over(messages, sizes, **given)
+        given = GpuMessages(messages, sizes, about, beside)
+        received = self.gpu_sender.hand_over(given)
         for rank, outline in enumerate(coming):
             if outline.count:
                 yield packer.received(taken, rank, outline, received[rank])
@@ -240,57 +232,43 @@ class MessagePieces:
         moving = self._streams.moving
         self._packer = Packer(device, moving.stream, self._out.units)
         self._beside = Beside(moving.handle, partial(self._into.units, item=1))
-        self._known: dict[tuple[Pieces, int], _Piece] = {}
+        self._known: dict[Piece, _Links] = {}
         #: Sets that the streams use, kept until the default stream waits for them.
         self._held: list[Words] = []
 
     def begin(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Values, changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Begin to count the rows of a piece after all earlier launches."""
         entries = [Entries.of(one) for one in values]
-        if number == 0:  # no piece is in flight
-            self._make_room(pieces, entries)
-        key = pieces, number
-        if key not in self._known:
-            self._known[key] = _Piece(self._shard, self._device, pieces, number)
-        piece, streams = self._known[key], self._driver.streams
+        if piece.number == 0:  # no piece is in flight
+            self._make_room(piece.pieces, entries)
+        if piece not in self._known:
+            self._known[piece] = _Links(self._shard, self._device, piece)
+        links, streams = self._known[piece], self._driver.streams
         ghosts = self._device.sets.empty(-(-self._shard.numbers.size // 32))
         self._held += [changed, ghosts]
         marking = self._streams.marking
         streams.mark(self._swept, 0)
         streams.hold(marking.handle, self._swept)
-        piece.sent.leave_marks(changed, marking.stream)
-        source, landed = piece.sent.totals, piece.landed
+        links.sent.leave_marks(changed, marking.stream)
+        source, landed = links.sent.totals, links.landed
         target = int(landed.ctypes.data)
         streams.start_read(target, address_of(source), landed.nbytes, marking.handle)
-        streams.mark(piece.marked, marking.handle)
-        about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
-        return partial(self._swap, piece, entries, ghosts, about, sending)
+        streams.mark(links.marked, marking.handle)
 
-    def _swap(
-        self,
-        piece: _Piece,
-        entries: Sequence[Entries],
-        ghosts: Words,
-        about: str,
-        sending: Sending,
-    ) -> Words:
-        """Exchange the counted rows; return the ghosts whose rows have come."""
-        streams, moving = self._driver.streams, self._streams.moving
-        streams.wait(piece.marked)
-        streams.hold(moving.handle, piece.marked)
-        self._out.begin()
-        self._into.begin()
-        given = self._packer, (piece.sent, piece.taken), entries, piece.landed.tolist()
-        for came in self._rows.swap_marked(*given, about, sending, self._beside):
-            self._packer.store(came, entries, ghosts)
-        return ghosts
+        def finish() -> Words:
+            streams.wait(links.marked)
+            streams.hold(self._streams.moving.handle, links.marked)
+            self._out.begin()
+            self._into.begin()
+            given = self._packer, (links.sent, links.taken), entries, landed.tolist()
+            last = f"rows of ghosts, {piece}", sending, self._beside
+            for came in self._rows.swap_marked(*given, *last):
+                self._packer.store(came, entries, ghosts)
+            return ghosts
+
+        return finish
 
     def join(self) -> None:
         """Make the default stream wait for the rows of all pieces."""
@@ -302,6 +280,7 @@ class MessagePieces:
 
     def _make_room(self, pieces: Pieces, entries: Sequence[Entries]) -> None:
         """Reserve memory for the messages of any piece, in any form."""
+        # The longest form has a position of 4 bytes for each row.
         row = 4 + sum(one.width * one.item for one in entries)
         for room, bounds in ((self._out, pieces.sent), (self._into, pieces.received)):
             room.reserve(
@@ -312,16 +291,14 @@ class MessagePieces:
             )
 
 
-class _Piece:
+class _Links:
     """The send and receive lists of a piece, and host memory for its counts."""
 
-    def __init__(
-        self, shard: Shard, device: Device, pieces: Pieces, number: int
-    ) -> None:
+    def __init__(self, shard: Shard, device: Device, piece: Piece) -> None:
         moving = _streams_of(device).moving.stream
-        sent, ghosts = lists_of(shard)
-        self.sent = GpuLinks(within(sent, pieces.sent[number]), device, moving)
-        self.taken = GpuLinks(within(ghosts, pieces.received[number]), device, moving)
+        sent, taken = piece.of_lists(*lists_of(shard))
+        self.sent = GpuLinks(sent, device, moving)
+        self.taken = GpuLinks(taken, device, moving)
         self.landed: npt.NDArray[np.int32]
         self.landed = cuda.pinned_array(len(sent), np.int32)
         self.marked = device.driver.streams.make_event()  # type: ignore[attr-defined]
@@ -357,6 +334,7 @@ class _Stream:
     """A stream: its handle for the driver, and its object for the dialect."""
 
     def __init__(self, streams: Any) -> None:
+        # Urgent: its few blocks start before pending blocks of a sweep.
         made = streams.make_stream(is_urgent=True)
         self._made, self.handle = made, int(made)
         self.stream = cuda.external_stream(self.handle)
@@ -523,14 +501,12 @@ class GpuEdges:
         entries = [Entries.of(one) for one in values]
         stored = [None if one is None else Entries.of(one) for one in others]
         links = self._sent, self._taken
-        scatter = self._rows.packer.scatter
         for came in self._rows.swap(links, entries, marks, _ABOUT, sending):
-            firsts = came.outline.firsts
-            for first, *buffers in zip(firsts, entries, stored, strict=True):
-                for own in buffers:
+            # Into both buffers: ghosts are the same in either (0049).
+            for buffers in (entries, stored):
+                for which, own in enumerate(buffers):
                     if own is not None:
-                        listed, count = came.listed, came.count
-                        scatter(came.message, first, own, listed, count)
+                        self._rows.packer.scatter(came, which, own)
 
     def deliver(
         self, outbox: DeviceValues, values: DeviceValues, operation: str
@@ -615,8 +591,7 @@ class _Returns:
         entries, target = [Entries.of(outbox)], Entries.of(landed)
         packer = self._rows.packer
         for one in self._rows.swap(self._links, entries, used, _ABOUT_OUTBOXES):
-            first = one.outline.firsts[0]
-            packer.scatter(one.message, first, target, one.listed, one.count)
+            packer.scatter(one, 0, target)
             packer.add(one, came)
         return came
 

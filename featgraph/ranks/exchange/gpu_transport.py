@@ -32,18 +32,10 @@ from featgraph.ranks.engines.links import named_link
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange import window_kernels as kernels
 from featgraph.ranks.exchange.gpu_messages import used_rows
-from featgraph.ranks.exchange.gpu_rows import (
-    GpuEdges,
-    GpuRows,
-    MessagePieces,
-)
-from featgraph.ranks.exchange.remote_entries import (
-    RemoteEntries,
-    lists_of,
-    owned_ids,
-)
+from featgraph.ranks.exchange.gpu_rows import GpuEdges, GpuRows, MessagePieces
+from featgraph.ranks.exchange.remote_entries import RemoteEntries, lists_of, owned_ids
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending, does_not_fit
-from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, within
+from featgraph.ranks.exchange.vertex_sets import Boundary, Piece
 from featgraph.ranks.exchange.window_channel import (
     Channel,
     Others,
@@ -51,19 +43,24 @@ from featgraph.ranks.exchange.window_channel import (
     Posted,
     WindowNumbers,
 )
-from featgraph.ranks.exchange.windows import find_near
+from featgraph.ranks.exchange.windows import Near, find_near
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 __all__ = ["GpuTransport"]
 
 Words = Any
+Values = Sequence[DeviceValues]
 #: Vertices, and the values of properties whose rows are sent.
-Pair = tuple[Words, Sequence[DeviceValues]]
+Pair = tuple[Words, Values]
 
 
 class WindowRows:
-    """Exchange of rows with other ranks through windows: a `Transport`.
+    """Exchange of rows, sets, counts and results through windows.
+
+    After a superstep, one exchange sends the active set with rows, counts and results:
+    `post_active`, and possibly long after it `receive_active`. It completes the active
+    set, and stores its size on all ranks for the next count.
 
     Parameters
     ----------
@@ -88,10 +85,7 @@ class WindowRows:
         self._posted_by: Channel
 
     def share(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending = AS_FITS,
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`.
 
@@ -99,14 +93,16 @@ class WindowRows:
         """
         self._wire = sending.wire_dtype or self._wire
         channel = self._rows(sending)
-        return channel.take(
-            channel.post([Part(changed, values)], sending=sending)
-        ).first
+        posted = channel.post([Part(changed, values)], sending=sending)
+        return channel.take(posted).first
 
     def post_active(
         self, active: Pair, waiting: Pair | None, sending: Sending = AS_FITS
     ) -> Posted:
-        """Post the active set with rows and results: see `FusedExchange`."""
+        """Post the active vertices and those written before, each set with its rows.
+
+        `waiting` is None if there are no unsent rows.
+        """
         self._wire = sending.wire_dtype or self._wire
         parts = [Part(*active)] if waiting is None else [Part(*active), Part(*waiting)]
         self._posted_by = self._rows(sending)
@@ -115,7 +111,12 @@ class WindowRows:
     def receive_active(
         self, posted: Posted, others: Others = ()
     ) -> tuple[Words, Words]:
-        """Receive the sets and rows of other ranks: see `FusedExchange`."""
+        """Receive the sets and rows posted by other ranks.
+
+        `others` has for each posted property a second buffer for its rows, or None.
+        Returns the active vertices, ghosts included, and the ghosts whose rows have
+        come with `waiting`.
+        """
         active, came = self._posted_by.take(posted, others=others)
         self._counted = active
         return active, came
@@ -148,6 +149,7 @@ class WindowRows:
 
     def settle(self) -> None:
         """Combine the deferred numbers."""
+        # All ranks defer the same combines, and so agree on whether to exchange.
         if self.numbers.has_deferred:
             self._ghosts.take(self._ghosts.post([]))
 
@@ -197,7 +199,7 @@ class WindowRows:
         shard, engine = self._shard, self._engine
         cuts = shard.partition.cuts
         sent = [np.arange(shard.own, dtype=np.int32)] * engine.size
-        sent[engine.rank] = sent[engine.rank][:0]
+        sent[engine.rank] = sent[engine.rank][:0]  # no rank sends rows to itself
         places = shard.numbers
         if shard.partition.places is not None:
             places = shard.partition.places[places]
@@ -259,26 +261,20 @@ class WindowPieces:
         self._stream = streams.make_stream(is_urgent=True)
         self._swept, self._taken = streams.make_event(), streams.make_event()
         self._launched_on = cuda.external_stream(int(self._stream))
-        self._channels: dict[tuple[Pieces, int], Channel] = {}
+        self._channels: dict[Piece, Channel] = {}
         #: Sets that the stream uses, kept until the default stream waits for it.
         self._held: list[Words] = []
 
     def begin(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Values, changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Post the rows of a piece after all earlier launches."""
-        key = pieces, number
-        if key not in self._channels:
-            self._channels[key] = self._channel(pieces, number)
+        if piece not in self._channels:
+            self._channels[piece] = self._channel(piece)
         self._driver.mark(self._swept, 0)
         self._driver.hold(self._stream, self._swept)
         self._held.append(changed)
-        channel = self._channels[key]
+        channel = self._channels[piece]
         posted = channel.post([Part(changed, values)], sending=sending)
 
         def finish() -> Words:
@@ -294,14 +290,11 @@ class WindowPieces:
         self._driver.hold(0, self._taken)
         self._held.clear()
 
-    def _channel(self, pieces: Pieces, number: int) -> Channel:
+    def _channel(self, piece: Piece) -> Channel:
         """Return the channel for the rows of a piece."""
-        send, receive = lists_of(self._shard)
-        sent = within(send, pieces.sent[number])
-        taken = within(receive, pieces.received[number])
-        about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
+        sent, taken = piece.of_lists(*lists_of(self._shard))
         numbers = WindowNumbers(self._device, beside=self._numbers)
-        given = self._engine, self._device, about, numbers
+        given = self._engine, self._device, f"rows of ghosts, {piece}", numbers
         made = Channel(sent, taken, *given)
         made.stream = self._launched_on
         return made
@@ -309,7 +302,8 @@ class WindowPieces:
 
 #: Values of `config.gpu_links`.
 _WAYS = ("auto", "windows", "engine", "host")
-#: Engine -> which of its ranks can store into each other's windows.
+#: Engine -> which of its ranks can store into each other's windows, found once: the
+#: trial maps a window on each rank.
 _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -318,7 +312,7 @@ def have_windows(engine: Engine, device: Device) -> bool:
     return engine.size > 1 and bool(near_ranks(engine, device).all())
 
 
-def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
+def near_ranks(engine: Engine, device: Device) -> Near:
     """Return which ranks can store into each other's windows: bool, shape (P, P).
 
     All ranks call it. Raises ArgumentError if `config.gpu_links` is unknown.
@@ -335,7 +329,7 @@ def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
         return np.eye(engine.size, dtype=np.bool_)
     if engine not in _known:
         _known[engine] = find_near(engine, device)
-    found: npt.NDArray[np.bool_] = _known[engine]
+    found: Near = _known[engine]
     return found
 
 
@@ -397,19 +391,12 @@ class GpuTransport:
             return None
         return WindowRows(self._shard, self._engine, self._device)
 
-    @cached_property
-    def _numbers(self) -> WindowNumbers:
-        """The counters of windows between some pairs of ranks; no numbers are sent."""
-        return WindowNumbers(self._device)
-
     def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return the bytes that kernels have stored in windows, by target rank."""
-        engine = self._engine
-        if self.fused is not None:
-            return self.fused.numbers.stored(engine.size).read(engine.rank)
-        if "_numbers" not in vars(self):
+        rows = self.fused or vars(self).get("_ghosts")  # {} before the first exchange
+        if not isinstance(rows, WindowRows | MixedRows):
             return {}
-        return self._numbers.stored(engine.size).read(engine.rank)
+        return rows.numbers.stored(self._engine.size).read(self._engine.rank)
 
     @property
     def can_overlap(self) -> bool:
@@ -463,7 +450,7 @@ class GpuTransport:
         if self.fused is not None or near.sum() == alone:
             return self._rows
         given = self._shard, self._engine, self._device
-        return MixedRows(*given, near, self.forms, self._numbers)
+        return MixedRows(*given, near, self.forms)
 
     def over(self, lists: RemoteEntries, stays: bool = True) -> GpuEdges:
         """Return the exchange of the entries of some lists of edges.
@@ -476,25 +463,17 @@ class GpuTransport:
         return self._messages.over(lists)
 
     def share(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending = AS_FITS,
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         return self._ghosts.share(values, changed, sending)
 
     def begin(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Values, changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Begin to send the rows of a piece: see `Transport`."""
         self.sent_behind += 1
-        return self._pieces.begin(values, changed, sending, pieces, number)
+        return self._pieces.begin(values, changed, sending, piece)
 
     def join(self) -> None:
         """Make later work wait for the rows of all pieces."""
@@ -528,8 +507,11 @@ class MixedRows:
         See `find_near`.
     forms : Counter of str
         The counter of messages, by form.
+
+    Attributes
+    ----------
     numbers : WindowNumbers
-        The rank's numbers, of which none go through these windows.
+        The counters of stored bytes; no numbers go through these windows.
     """
 
     def __init__(
@@ -537,25 +519,22 @@ class MixedRows:
         shard: Shard,
         engine: Engine,
         device: Device,
-        near: npt.NDArray[np.bool_],
+        near: Near,
         forms: Counter[str],
-        numbers: WindowNumbers,
     ) -> None:
+        self.numbers = WindowNumbers(device)
         self._engine, self._device = engine, device
         own = near[engine.rank]
         self._far = GpuRows(shard, engine, device, forms, (~own).tolist())
         sent, taken = lists_of(shard, own.tolist())
         about = "rows of ghosts of this host"
-        self._near = Channel(sent, taken, engine, device, about, numbers)
+        self._near = Channel(sent, taken, engine, device, about, self.numbers)
         self._near.near = near
         #: Negative if a kernel has reached the limit of its wait.
         self._total = device.upload(np.zeros(1, np.int64))
 
     def share(
-        self,
-        values: Sequence[DeviceValues],
-        changed: Words,
-        sending: Sending = AS_FITS,
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         posted = self._near.post([Part(changed, values)], sending=sending)

@@ -38,13 +38,15 @@ from featgraph.ranks.exchange.row_messages import (
     packing_of,
     store,
 )
-from featgraph.ranks.exchange.vertex_sets import Boundary, Pieces, packed, unpacked
+from featgraph.ranks.exchange.vertex_sets import Boundary, Piece, packed, unpacked
 from featgraph.runtime.devices.protocol import Device, Words
 
 __all__ = ["MIRROR", "HostRows"]
 
 #: The name of the exchange of rows for mirrors.
 MIRROR = "a mirror"
+#: The arrays of properties that are sent together.
+Values = Sequence[Array]
 #: Positions of a send list.
 Positions = npt.NDArray[np.int32]
 
@@ -65,19 +67,13 @@ class _Links:
     taken: list[SendList]
     firsts: list[int]
 
-    def within(
-        self, sent: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]
-    ) -> _Links:
-        """Return the lists cut to a range of entries for each rank."""
+    def within(self, piece: Piece) -> _Links:
+        """Return the lists cut to the entries that are in a piece."""
+        bounds = piece.pieces.received[piece.number]
         return _Links(
-            [_cut(link, *ends) for link, ends in zip(self.sent, sent, strict=True)],
-            [_cut(link, *ends) for link, ends in zip(self.taken, taken, strict=True)],
-            [a + begin for a, (begin, _) in zip(self.firsts, taken, strict=True)],
+            *piece.of_lists(self.sent, self.taken),
+            [a + begin for a, (begin, _) in zip(self.firsts, bounds, strict=True)],
         )
-
-
-def _cut(link: SendList, begin: int, end: int) -> SendList:
-    return SendList(link.numbers[begin:end], link.own)
 
 
 class HostRows:
@@ -101,9 +97,6 @@ class HostRows:
         Whether rows can be sent while other vertices are swept.
     sent_behind : int
         Number of pieces sent while other vertices were swept.
-    spent_s : dict of str to float
-        Seconds spent on row messages: to "choose" forms, to "encode", and to "store".
-        The last two are within exchanges.
     """
 
     fused = None  # on the CPU, sets, rows and results have an exchange each
@@ -118,13 +111,11 @@ class HostRows:
             _lists_taken(shard),
             shard.ghosts[:-1].tolist(),
         )
-        #: Pieces and the number of a piece -> the links, cut to that piece.
-        self._links_of: dict[tuple[Pieces, int], _Links] = {}
+        self._links_of: dict[Piece, _Links] = {}
         self.boundary = Boundary(shard, engine, device)
         self.can_overlap = engine.size > 1
         self.sent_behind = 0
         self._moved_s = 0.0
-        self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
 
     def begin_wire(self) -> None:
         """Reset the measurement of `wire_s`."""
@@ -142,7 +133,7 @@ class HostRows:
         return HostEdges(lists, self, self._device)
 
     def share(
-        self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
+        self, values: Values, changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks with their ghosts: see `Transport`."""
         return self._begin(values, changed, sending, self._links, "")()
@@ -177,28 +168,21 @@ class HostRows:
         return _Links(sent, taken, cuts[:-1].tolist())
 
     def begin(
-        self,
-        values: Sequence[Array],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Values, changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Begin to send the rows of a piece: see `Transport`."""
-        key = pieces, number
-        if key not in self._links_of:
-            bounds = pieces.sent[number], pieces.received[number]
-            self._links_of[key] = self._links.within(*bounds)
+        if piece not in self._links_of:
+            self._links_of[piece] = self._links.within(piece)
         self.sent_behind += 1
-        piece = f", piece {number + 1} of {len(pieces.words)}"
-        return self._begin(values, changed, sending, self._links_of[key], piece)
+        links = self._links_of[piece]
+        return self._begin(values, changed, sending, links, f", {piece}")
 
     def join(self) -> None:
         """Do nothing: rows have been stored when a piece is finished."""
 
     def _begin(
         self,
-        values: Sequence[Array],
+        values: Values,
         changed: Words,
         sending: Sending,
         links: _Links,
@@ -253,7 +237,6 @@ class HostRows:
         DivergenceError
             From the returned function, if an own value did not fit the wire dtype.
         """
-        begun, spent = time.perf_counter(), self.spent_s
         packing, chosen = packing_of(values, sending.wire_dtype), []
         failed: list[DivergenceError] = []
         for rank, link in enumerate(links.sent):
@@ -262,20 +245,15 @@ class HostRows:
                 one = choose(link, find(rank), packing.row, sending.exchange)
             chosen.append(one)
             self.forms[one.form] += rank != self.rank
-        spent["choose"] += time.perf_counter() - begun
 
         def write(rank: int, message: Array) -> None:
-            begun = time.perf_counter()
             try:
                 encode(links.sent[rank], chosen[rank], packing, values, message)
             except DivergenceError as error:  # raised by `finish`, after all writes
                 failed.append(error)
-            spent["encode"] += time.perf_counter() - begun
 
         def read(rank: int, message: Array) -> None:
-            begun = time.perf_counter()
             put(rank, decode(links.taken[rank], message, packing))
-            spent["store"] += time.perf_counter() - begun
 
         counts = [one.nbytes for one in chosen]
         exchange = self._engine.begin_bytes(counts, write, read, about=about)
@@ -367,9 +345,9 @@ class HostEdges:
 
     def __init__(self, lists: RemoteEntries, rows: HostRows, device: Device) -> None:
         self._lists, self._rows, self._device = lists, rows, device
-        self._links = _Links(
-            lists.links, [SendList.whole(one.size) for one in lists.received], []
-        )
+        sent = [SendList(one, lists.own) for one in lists.sent]
+        taken = [SendList.whole(one.size) for one in lists.received]
+        self._links = _Links(sent, taken, [])
 
     def all(self) -> Mask:
         """Mark all edges of the lists."""

@@ -97,11 +97,6 @@ class RemoteEntries:
         counts = np.concatenate(([0], np.cumsum([part.size for part in self.sent])))
         return list(pairwise(counts.tolist()))
 
-    @cached_property
-    def links(self) -> list[SendList]:
-        """The send list for each rank."""
-        return [SendList(part, self.own) for part in self.sent]
-
     def alone(self) -> RemoteEntries:
         """Return the lists of a single rank, which sends nothing."""
         none = [self.every[:0]]
@@ -137,7 +132,7 @@ class PartEdges:
     def __init__(
         self, shard: Shard, along: str, given_rows: LazyArray, starts: Array
     ) -> None:
-        self._shard, self._has_ghosts = shard, along == "both"
+        self._shard, self.along = shard, along
         self._given_rows, self.starts = given_rows, starts
         self._offsets = in_offsets(shard.local)
         self.own = int(self._offsets[shard.own])
@@ -148,11 +143,6 @@ class PartEdges:
         """Row in given order of each edge of the part, by its edge id here."""
         rows = self._given_rows
         return rows() if callable(rows) else rows
-
-    def of(self, shard: Shard) -> PartEdges:
-        """Return these edges for another partition of the same vertices among ranks."""
-        along = "both" if self._has_ghosts else "in"
-        return PartEdges(shard, along, self._given_rows, self.starts)
 
     def id_of_given(self, row: int) -> int:
         """Return the edge id, in the whole graph, of the own edge of a given row.
@@ -180,6 +170,7 @@ class PartEdges:
         local = self._shard.local
         if self.own == local.edge_count:
             return local  # type: ignore[no-any-return]
+        # An edge function runs once, at the owner of the edge's target (0049).
         rows = local.out_edges
         is_own = rows.column_indices < self._shard.own
         before = np.zeros(is_own.size + 1, rows.row_offsets.dtype)
@@ -197,6 +188,7 @@ class PartEdges:
         rank's list of the edges to send.
         """
         ends = self._offsets[self._shard.ghosts].tolist()
+        # Edge ids ascend by target: those of edges into an owner's ghosts are a range.
         received = [np.arange(b, e, dtype=self._dtype) for b, e in pairwise(ends)]
         return RemoteEntries(
             self.own, self.count, self._parts, received, self._find_sources
@@ -217,7 +209,7 @@ class PartEdges:
         Ascending, edges are ordered by target and then as given, as ghosts are.
         """
         dtype = self._dtype
-        if not self._has_ghosts:
+        if self.along != "both":
             return [np.zeros(0, dtype)] * self._shard.partition.parts
         sources = self._shard.local.in_edges.column_indices[: self.own]
         cut = np.flatnonzero(sources >= self._shard.own)

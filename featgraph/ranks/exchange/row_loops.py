@@ -56,7 +56,7 @@ def count_escapes(positions):  # type: ignore[no-untyped-def]
     for position in positions:
         gap = int64(position) - before - 1
         before = int64(position)
-        if gap >= 15:
+        if gap >= 15:  # shorter gaps have no escape of any width
             found[0] += gap // 15
             found[1] += gap // 255
             found[2] += gap // 4095
@@ -74,6 +74,7 @@ def pack_gaps(positions, bits, out):  # type: ignore[no-untyped-def]
     value is an escape: the gap continues in the next entry.
     """
     most = (int64(1) << bits) - 1
+    # At most 7 bits wait for a byte, beside the 24 of an entry.
     held, filled, at = uint64(0), int64(0), int64(0)
     before = int64(-1)
     for position in positions:
@@ -119,6 +120,7 @@ def unpack_gaps(data, bits, size, positions):  # type: ignore[no-untyped-def]
                 return False
             goes_on = entry == most
         positions[number] = position
+    # Bytes or bits that are left belong to no gap.
     return at == data.size and held == uint64(0)
 
 

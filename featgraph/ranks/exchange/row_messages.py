@@ -40,12 +40,9 @@ __all__ = [
     "GAP_BITS",
     "NOT_SENT",
     "Arrived",
-    "Chosen",
-    "Packing",
     "SendList",
     "Sending",
     "choose",
-    "count_bytes",
     "decode",
     "encode",
     "packing_of",
@@ -56,6 +53,7 @@ __all__ = [
 #: a bitmap over the send list; "vr-list": changed rows, and the gaps between their
 #: positions; "none": no bytes, if no row changed.
 FORMS = ("none", "all", "ms", "vr", "vr-list")
+#: By the three bits of a code; "" for those that no sender writes.
 _FORM_OF = (*FORMS, "", "", "")
 #: Bits of a gap. With 8 and 16 alone, messages of rows of one byte would have up to 1.6
 #: times the least bytes, in place of 1.16 times (0047).
@@ -126,6 +124,10 @@ class SendList:
                 expected=f"0 to {self.own - 1}",
             )
 
+    def __getitem__(self, some: slice) -> SendList:
+        """Return a range of the list."""
+        return SendList(self.numbers[some], self.own)
+
     @classmethod
     def whole(cls, count: int) -> SendList:
         """Return the list of all rows of an owner."""
@@ -167,6 +169,7 @@ class SendList:
                 got=f"{words.size} words of {words.dtype}",
                 expected=f"{-(-self.own // 32)} of uint32",
             )
+        # Without a look at each listed vertex if all vertices are in the set.
         whole, rest = divmod(self.own, 32)
         tail = (1 << rest) - 1
         if (words[:whole] == 0xFFFFFFFF).all() and (
@@ -320,6 +323,7 @@ def packing_of(arrays: Sequence[Array], wire_dtype: str | None = None) -> Packin
     return _packing(tuple([(one.dtype, one.shape[1:]) for one in arrays]), wire_dtype)
 
 
+# Supersteps send the same properties again.
 @lru_cache(maxsize=256)
 def _packing(
     rows: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...], wire_dtype: str | None
@@ -357,6 +361,7 @@ class Arrived:
     def places(self) -> slice | npt.NDArray[np.int32]:
         """The positions as an index: a slice if they are 0 to count - 1."""
         count = self.positions.size
+        # Positions ascend: if the last one is count - 1, all before it are listed.
         if count == 0 or self.positions[-1] == count - 1:
             return slice(0, count)
         return self.positions
@@ -405,14 +410,16 @@ def encode(
         if is_rounded:
             listed = (np.arange(count),) * 2 if is_all else (link.numbers, taken)
             large = loops().round_rows(source, *listed, out, packing.wire_dtype)
-            too_large = too_large if large < 0 else (dtype, source[large])
+            too_large = too_large if large < 0 else (str(dtype), source[large])
         elif has_whole_range:
             out[:] = source[:count]
         else:
             _gather_rows(source, link.numbers, taken, out)
     _write_positions(chosen, message[end:])
     if too_large is not None:
-        raise _does_not_fit(*too_large, str(packing.wire_dtype))
+        what, row = too_large
+        value = max(row[np.isfinite(row)], key=abs)
+        raise does_not_fit(what, str(value), str(packing.wire_dtype))
     return message
 
 
@@ -490,11 +497,6 @@ def store(arrived: Arrived, arrays: Sequence[Array | None], first: int) -> None:
         else:
             units = _matrix(rows, unit), places, first, _matrix(array, unit)
             loops().scatter_rows(*units)
-
-
-def _does_not_fit(dtype: Any, row: Array, wire_dtype: str) -> DivergenceError:
-    finite = row[np.isfinite(row)]
-    return does_not_fit(str(dtype), str(finite[np.argmax(np.abs(finite))]), wire_dtype)
 
 
 def does_not_fit(what: str, got: str, wire_dtype: str) -> DivergenceError:

@@ -1,8 +1,7 @@
 """Protocols of transports, which exchange entries of properties between ranks.
 
 A `Transport` sends rows of vertices, an `EdgeTransport` entries of edges: through the
-engine, as messages between GPUs, or through windows of GPUs. `FusedExchange` is the
-exchange of sets, counts and results with rows, if supersteps stay on the device.
+engine, as messages between GPUs, or through windows of GPUs.
 """
 
 from __future__ import annotations
@@ -13,42 +12,14 @@ from typing import Any, Protocol
 
 from featgraph.ranks.exchange.remote_entries import RemoteEntries
 from featgraph.ranks.exchange.row_messages import AS_FITS, Sending
-from featgraph.ranks.exchange.vertex_sets import Pieces
+from featgraph.ranks.exchange.vertex_sets import Piece
 
-__all__ = ["EdgeTransport", "FusedExchange", "Transport"]
+__all__ = ["EdgeTransport", "Transport"]
 
 Values = Any
 Words = Any
 #: A set of own edges that are ghosts on other ranks; its type depends on the transport.
 Marks = Any
-
-
-class FusedExchange(Protocol):
-    """One exchange after a superstep for the active set, rows, counts and results.
-
-    `receive_active` may be called long after `post_active`. It completes the active
-    set, and stores its size on all ranks for the next count.
-    """
-
-    def post_active(
-        self, active: Any, waiting: Any | None, sending: Sending = AS_FITS
-    ) -> Any:
-        """Post the active vertices and those written before, each set with its rows.
-
-        Both are pairs of a vertex set and the values of properties. `waiting` is None
-        if there are no unsent rows.
-        """
-
-    def receive_active(
-        self, posted: Any, others: Sequence[Values | None] = ()
-    ) -> tuple[Words, Words]:
-        """Receive the sets and rows posted by other ranks.
-
-        `others` has for each posted property a second buffer for its rows, or None.
-        Returns the active vertices, ghosts included, and the ghosts whose rows have
-        come with `waiting`.
-        """
-        ...
 
 
 class Transport(Protocol):
@@ -60,8 +31,9 @@ class Transport(Protocol):
     ----------
     forms : Counter of str
         Number of row messages sent, by form.
-    fused : FusedExchange or None
-        The exchange of sets, counts and results with rows.
+    fused : WindowRows or None
+        The exchange of sets, counts and results with rows, if supersteps stay on the
+        device.
     can_overlap : bool
         Whether rows can be sent while other vertices are swept.
     sent_behind : int
@@ -84,7 +56,6 @@ class Transport(Protocol):
 
         `stays` is whether several supersteps use it.
         """
-        ...
 
     def share(
         self, values: Sequence[Values], changed: Words, sending: Sending = AS_FITS
@@ -105,15 +76,9 @@ class Transport(Protocol):
         words
             The ghosts that have been sent from other ranks.
         """
-        ...
 
     def begin(
-        self,
-        values: Sequence[Values],
-        changed: Words,
-        sending: Sending,
-        pieces: Pieces,
-        number: int,
+        self, values: Sequence[Values], changed: Words, sending: Sending, piece: Piece
     ) -> Callable[[], Words]:
         """Begin to send the rows of a piece, which are written within the call.
 
@@ -121,9 +86,8 @@ class Transport(Protocol):
         ----------
         values, changed, sending
             As for `share`.
-        pieces : Pieces
-        number : int
-            The index of the piece. The pieces before it have begun.
+        piece : Piece
+            The pieces before it have begun.
 
         Returns
         -------
@@ -131,7 +95,6 @@ class Transport(Protocol):
             Waits, and returns the ghosts that have been sent. Their rows may be stored
             before it is called, and are to be read after `join`.
         """
-        ...
 
     def join(self) -> None:
         """Make later work wait for the rows of all finished pieces.
@@ -141,14 +104,12 @@ class Transport(Protocol):
 
     def clock(self) -> float:
         """Wait for all launched work, and return the time in seconds."""
-        ...
 
     def begin_wire(self) -> None:
         """Reset the measurement of `wire_s`."""
 
     def wire_s(self, row_bytes: int) -> float:
         """Return the longest time in flight of rows of `row_bytes`, in seconds."""
-        ...
 
     def collect(self, values: Values, mirror: Values, changed: Words) -> None:
         """Store rows of own vertices, by given vertex id, in the mirrors of all ranks.
@@ -178,7 +139,6 @@ class Transport(Protocol):
         words
             Own vertices for which rows have arrived.
         """
-        ...
 
 
 class EdgeTransport(Protocol):

@@ -19,7 +19,9 @@ from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
 from featgraph.graph.building.edges import Adjacency
+from featgraph.graph.building.oriented import Oriented
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.exchange.remote_entries import PartEdges, RemoteEntries, lists_of
 
@@ -31,6 +33,8 @@ BATCH_BYTES, KEPT_BYTES = 1 << 28, 1 << 30
 #: Estimated bytes of an edge of a batch (ends, ids and slots in both directions, places
 #: in lists of sender and receiver, and values), and per batch of an edge of the part.
 _EDGE_BYTES, _OWN_BYTES = 128, 48
+#: A name of these exchanges, for errors.
+_ABOUT = "rows of neighbors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,15 +58,7 @@ class BatchRows:
     @cached_property
     def both(self) -> Adjacency:
         """All neighbors, ascending; `edge_ids` are of the edges to higher ends."""
-        count, upper = self.vertices.size, self.upper
-        low = np.repeat(np.arange(count), np.diff(upper.row_offsets))
-        high, edges = upper.column_indices, np.asarray(upper.edge_ids)
-        rows, ends = np.append(low, high), np.append(high, low)
-        placed = np.lexsort((ends, rows))
-        dtype = upper.row_offsets.dtype
-        begins = np.searchsorted(rows[placed], np.arange(count + 1)).astype(dtype)
-        ids = np.append(edges, edges)[placed].astype(dtype)
-        return Adjacency(begins, ends[placed].astype(np.int32), ids)
+        return Oriented(self.vertices, self.degree_order, self.upper).both
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,16 +123,6 @@ class TrianglePart:
         self._low, self._high, self._edges = self._turned(up=True)
         self._refuse_repeated()
         self._request_rows()
-        self._kept: dict[int, Batch] = {}
-
-    def batch(self, number: int) -> Batch:
-        """Return a batch, fetched by all ranks unless it is kept."""
-        found = self._kept.get(number)
-        if found is None:
-            found = self._made(number)
-            if found.stays:
-                self._kept[number] = found
-        return found
 
     def _turned(self, up: bool) -> tuple[Array, Array, Array]:
         """Return the edges from own vertices to higher vertices, or to lower ones.
@@ -175,6 +161,7 @@ class TrianglePart:
     def _request_rows(self) -> None:
         """Request rows of ghosts from their owners, and divide them into batches."""
         shard, engine, low, high = self._shard, self._engine, self._low, self._high
+        # A middle vertex is a higher end that another one of the same row follows.
         is_followed = np.append(low[1:] == low[:-1], False)[: low.size]
         middle = np.unique(self._vertices[high[is_followed]])
         wanted = middle[middle >= shard.own]
@@ -185,7 +172,7 @@ class TrianglePart:
             (one - begin).astype(np.int64)
             for one, begin in zip(self._wanted, shard.ghosts, strict=False)
         ]
-        received = engine.all_to_allv(requested, about="rows of neighbors")
+        received = engine.all_to_allv(requested, about=_ABOUT)
         self._requested = [
             self._order[listed[places]]
             for listed, places in zip(shard.send_lists, received, strict=True)
@@ -194,12 +181,9 @@ class TrianglePart:
         sizes = [
             (offsets[r + 1] - offsets[r]).astype(np.int64) for r in self._requested
         ]
-        self._sizes = engine.all_to_allv(sizes, about="rows of neighbors")
+        self._sizes = engine.all_to_allv(sizes, about=_ABOUT)
         cuts = _cut(np.concatenate(self._sizes), max(BATCH_BYTES // _EDGE_BYTES, 1))
-        most = engine.all_reduce(
-            np.array([cuts.size - 1], np.int64), "max", about="rows of neighbors"
-        )
-        self.rounds = max(int(most[0]), 1)
+        self.rounds = max(reduce_number(engine, cuts.size - 1, "max", _ABOUT), 1)
         self._count_kept(np.concatenate(self._sizes), cuts)
         cuts = np.pad(cuts, (0, self.rounds + 1 - cuts.size), "edge")
         ends = np.cumsum([0, *(one.size for one in self._wanted)])
@@ -207,7 +191,7 @@ class TrianglePart:
         self._cuts = [
             np.clip(cuts, begin, end) - begin for begin, end in pairwise(ends.tolist())
         ]
-        self._cuts_requested = engine.all_to_allv(self._cuts, about="rows of neighbors")
+        self._cuts_requested = engine.all_to_allv(self._cuts, about=_ABOUT)
 
     def _count_kept(self, sizes: Array, cuts: Array) -> None:
         """Set the number of batches to keep, the same on all ranks."""
@@ -215,18 +199,21 @@ class TrianglePart:
         taken = before + np.arange(1, cuts.size) * self._low.size * _OWN_BYTES
         fits = np.count_nonzero(taken <= KEPT_BYTES)
         # Further batches of other ranks are empty here.
-        own = np.array([self.rounds if fits == taken.size else fits], np.int64)
-        found = self._engine.all_reduce(own, "min", about="rows of neighbors")
+        own = self.rounds if fits == taken.size else int(fits)
+        found = reduce_number(self._engine, own, "min", _ABOUT)
         #: The first batches are kept; a single one always is.
-        self._stay = max(int(found[0]), self.rounds == 1)
+        self._stay = max(found, self.rounds == 1)
 
     @cached_property
     def _offsets(self) -> Array:
         """Offsets of own rows, by degree order."""
         return np.searchsorted(self._low, np.arange(self._order.size + 1))
 
-    def _made(self, number: int) -> Batch:
-        """Fetch a batch of rows, and merge it with own rows; all ranks call it."""
+    def batch(self, number: int) -> Batch:
+        """Fetch a batch of rows, and merge it with own rows; all ranks call it.
+
+        `DeviceTriangles` keeps those that stay.
+        """
         middle, row, places, edge_numbers = self._fetched(number)
         order, of = self._order, self._owners(places)
         is_own = of == self._engine.rank
@@ -267,7 +254,7 @@ class TrianglePart:
                 names[is_there] -= begin
             both = names, local_twins[edges].astype(np.int64)
             sent.append(np.stack([shard.numbers[high].astype(np.int64), *both]).ravel())
-        came = self._engine.all_to_allv(sent, about="rows of neighbors")
+        came = self._engine.all_to_allv(sent, about=_ABOUT)
         ghosts, sizes = [], []
         for rank, cuts in enumerate(self._cuts):
             part = slice(*cuts[number : number + 2])
@@ -276,7 +263,7 @@ class TrianglePart:
         middle = order[np.concatenate(ghosts)]
         row = np.repeat(middle, np.concatenate(sizes))
         edge_numbers = np.concatenate([one.reshape(3, -1) for one in came], axis=1)
-        places = self._places_of(edge_numbers[0])
+        places = shard.locals_of(edge_numbers[0])
         kept = np.flatnonzero(places >= 0)
         return middle, row[kept], places[kept], edge_numbers[1:, kept]
 
@@ -291,6 +278,7 @@ class TrianglePart:
         `low` and `high` are the ghosts and the own vertices, by degree order.
         """
         lower, upper, edges = self._downward
+        # Pairs of ends as numbers, in the order in which `_turned` sorts them.
         count = np.int64(self._order.size)
         keys = lower.astype(np.int64) * count + upper
         at = np.searchsorted(keys, low.astype(np.int64) * count + high)
@@ -328,7 +316,7 @@ class TrianglePart:
         messages = [
             requested[:, b:e].ravel().astype(np.int64) for b, e in pairwise(ends)
         ]
-        received = self._engine.all_to_allv(messages, about="rows of neighbors")
+        received = self._engine.all_to_allv(messages, about=_ABOUT)
         sent = [
             np.append(known, self._meant(*one.reshape(2, -1))).astype(known.dtype)
             for known, one in zip(lists.sent, received, strict=True)
@@ -357,17 +345,6 @@ class TrianglePart:
         before = np.cumsum(sizes) - sizes
         slots: Array = np.arange(int(sizes.sum())) + np.repeat(begins - before, sizes)
         return slots
-
-    def _places_of(self, numbers: Array) -> Array:
-        """Return the local numbers of vertex ids; -1 for ids that are not here."""
-        sorter = self._by_number
-        own = self._shard.numbers[sorter]
-        places = np.minimum(np.searchsorted(own, numbers), own.size - 1)
-        return np.where(own[places] == numbers, sorter[places], -1)
-
-    @cached_property
-    def _by_number(self) -> Array:
-        return np.argsort(self._shard.numbers, kind="stable")
 
     def _joined(
         self, low: Array, high: Array, edges: Array, middle: Array, with_own: bool

@@ -23,7 +23,7 @@ from featgraph.fold.plan.traits import LONG_ROW
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.exchange.remote_entries import RemoteEntries, empty_outbox
 from featgraph.ranks.exchange.transport import EdgeTransport
-from featgraph.ranks.exchange.triangle_parts import Batch, BatchRows, TrianglePart
+from featgraph.ranks.exchange.triangle_parts import Batch, TrianglePart
 from featgraph.ranks.exchange.vertex_sets import packed
 from featgraph.runtime.devices.host_arrays import (
     edge_chunks,
@@ -34,7 +34,7 @@ from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.bound import SET
 
-__all__ = ["DeviceBatch", "DeviceTriangles", "TriangleSweeps"]
+__all__ = ["DeviceTriangles", "TriangleSweeps"]
 
 Array = Any
 Marks = Any
@@ -63,7 +63,8 @@ class TriangleSweeps:
             name for name, t in signature.items() if t.kind is PropertyKind.EDGE
         }
         self._device, self._find_batches = device, find
-        self._memory = memory_of(device)
+        is_on_host = device.name == "cpu"
+        self._memory = HostMemory() if is_on_host else GpuMemory(device)
         #: Numbers of a phase and of a kept batch -> the arrays of the batch, and the
         #: entries of the phase that are bound to them.
         self._bound: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
@@ -80,9 +81,10 @@ class TriangleSweeps:
             arrays = on.arrays(buffers.graph, not own.phase.from_edges)
             read = self._read(room, halo, given.get("edge_state"), fields)
             read["builtin", "edge_twin"] = arrays["edge_twin"]
-            boxes = self._boxes(room, halo) | whole
-            if number == 0:
-                boxes |= (whole := self._boxes_of_vertices(room, batches, halo))
+            if number == 0:  # all batches add to the same outboxes of vertices
+                count = batches.part.vertices.count
+                whole = self._boxes(room, halo, count, of_edges=False)
+            boxes = whole | self._boxes(room, halo, room.count, of_edges=True)
             read |= {("property", name): box for name, box in boxes.items()}
             of = ((field.name, (field.source, field.of)) for field in fields)
             in_data = {name: read[key] for name, key in of if key in read}
@@ -140,22 +142,14 @@ class TriangleSweeps:
                 found[field.source, field.of] = room.constant(field.of, self._memory)
         return found
 
-    def _boxes(self, room: _Room, halo: Any) -> dict[str, Array]:
-        """Return empty outboxes for the edge properties that a phase updates."""
-        of_edges = [each for each in halo.updates if each[0] in self._of_edges]
-        return {
-            name: room.outbox(name, operation, room.count)
-            for name, operation in of_edges
-        }
-
-    def _boxes_of_vertices(
-        self, room: _Room, batches: DeviceTriangles, halo: Any
+    def _boxes(
+        self, room: _Room, halo: Any, count: int, of_edges: bool
     ) -> dict[str, Array]:
-        """Return empty outboxes for vertex properties, used by all batches."""
-        count = batches.part.vertices.count
-        of_vertices = [each for each in halo.updates if each[0] not in self._of_edges]
+        """Return empty outboxes of `count` rows for updated edge or vertex values."""
         return {
-            name: room.outbox(name, operation, count) for name, operation in of_vertices
+            name: room.outbox(name, operation, count)
+            for name, operation in halo.updates
+            if (name in self._of_edges) == of_edges
         }
 
     def _deliver(
@@ -308,11 +302,6 @@ class GpuMemory(HostMemory):
             self._launch(kernel, blocks, self._links.BLOCK, given)
 
 
-def memory_of(device: Device) -> HostMemory:
-    """Return the operations on edge arrays of a device."""
-    return HostMemory() if device.name == "cpu" else GpuMemory(device)
-
-
 #: ``over(lists, stays)`` returns the exchange of the entries of some lists.
 Over = Callable[[RemoteEntries, bool], EdgeTransport]
 
@@ -390,6 +379,7 @@ class DeviceTriangles:
 
 #: Prefixes of the names of arrays that the batch replaces.
 _OF_BATCH = frozenset({"upper", "lower", "both", "order", "degree", "triangle"})
+#: Names of the arrays over edges, which have those of the batch, too.
 _OF_EDGES = frozenset({"edge_twin", "in_sources", "edge_chunks"})
 
 
@@ -442,38 +432,36 @@ class BatchArrays(Mapping[str, Any]):
             return packed(sets[name][rows.degree_order])
         return oriented_array(rows, name)
 
-    @cached_property
-    def _doubled(self) -> dict[str, Array]:
-        return _doubled(self._batch.rows)
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.part)
 
     def __len__(self) -> int:
         return len(self.part)
 
-
-def _doubled(rows: BatchRows) -> dict[str, Array]:
-    """Return, by name, the arrays of an order that has each vertex twice."""
-    edges: Any = rows.upper.edge_ids
-    places: Any = rows.lower.edge_ids
-    offsets, count = rows.upper.row_offsets, rows.vertices.size
-    sizes = np.diff(offsets)
-    sizes = np.concatenate([sizes * rows.is_own, sizes * rows.is_middle])
-    begins = np.concatenate([[0], np.cumsum(sizes)])
-    first = np.concatenate([offsets[:-1], offsets[:-1]])
-    slots = np.arange(begins[-1]) + np.repeat(first - begins[:-1], sizes)
-    ends = rows.upper.column_indices
-    below, low = rows.lower.row_offsets, rows.lower.column_indices
-    long_rows = count + np.flatnonzero(sizes[count:] >= LONG_ROW)
-    longest = long_rows[np.argsort(-sizes[long_rows], kind="stable")]
-    return {
-        "order_vertex": np.concatenate([rows.vertices, rows.vertices]),
-        "upper_offsets": begins.astype(offsets.dtype),
-        "upper_orders": (ends[slots] + count).astype(ends.dtype),
-        "upper_edges": edges[slots],
-        "upper_hubs": longest.astype(np.int32),
-        "lower_offsets": np.concatenate([np.zeros(count, below.dtype), below]),
-        "lower_orders": low,
-        "lower_positions": (places - offsets[low] + begins[low]).astype(offsets.dtype),
-    }
+    @cached_property
+    def _doubled(self) -> dict[str, Array]:
+        """By name, the arrays of an order that has each vertex twice."""
+        rows = self._batch.rows
+        edges: Any = rows.upper.edge_ids
+        places: Any = rows.lower.edge_ids
+        offsets, count = rows.upper.row_offsets, rows.vertices.size
+        sizes = np.diff(offsets)
+        sizes = np.concatenate([sizes * rows.is_own, sizes * rows.is_middle])
+        begins = np.concatenate([[0], np.cumsum(sizes)])
+        first = np.concatenate([offsets[:-1], offsets[:-1]])
+        slots = np.arange(begins[-1]) + np.repeat(first - begins[:-1], sizes)
+        ends = rows.upper.column_indices
+        below, low = rows.lower.row_offsets, rows.lower.column_indices
+        long_rows = count + np.flatnonzero(sizes[count:] >= LONG_ROW)
+        longest = long_rows[np.argsort(-sizes[long_rows], kind="stable")]
+        positions = places - offsets[low] + begins[low]
+        return {
+            "order_vertex": np.concatenate([rows.vertices, rows.vertices]),
+            "upper_offsets": begins.astype(offsets.dtype),
+            "upper_orders": (ends[slots] + count).astype(ends.dtype),
+            "upper_edges": edges[slots],
+            "upper_hubs": longest.astype(np.int32),
+            "lower_offsets": np.concatenate([np.zeros(count, below.dtype), below]),
+            "lower_orders": low,
+            "lower_positions": positions.astype(offsets.dtype),
+        }

@@ -1,16 +1,15 @@
-"""Vertex sets of a rank: active sets, and boundary vertices cut into ranges.
+"""Vertex sets of a rank: their words, and boundary vertices cut into ranges.
 
-A rank has bits of its own vertices and of its ghosts. `Members` converts sets of a rank
-to sets of the whole graph, and back. Boundary vertices (`Boundary`) are those that are
-ghosts on other ranks; a sweep that overlaps with an exchange goes over them range by
-range (`Pieces`).
+A rank has bits of its own vertices and of its ghosts. Boundary vertices (`Boundary`)
+are those that are ghosts on other ranks; a sweep that overlaps with an exchange goes
+over them range by range (`Pieces`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,11 +20,11 @@ from featgraph.base.dataclass import dataclass
 from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.active import WORD_BITS, word_count
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.gather_rows import gather_rows
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["Boundary", "Members", "Pieces", "packed", "unpacked", "within"]
+__all__ = ["Boundary", "Piece", "Pieces", "packed", "unpacked"]
 
 Words = Any
 Mask = npt.NDArray[np.bool_]
@@ -43,85 +42,6 @@ def unpacked(words: npt.NDArray[np.uint32]) -> Mask:
     """Return words of 32 bits as a mask; its size is a multiple of 32."""
     bytes_ = np.ascontiguousarray(words.astype("<u4", copy=False)).view(np.uint8)
     return np.unpackbits(bytes_, bitorder="little").astype(np.bool_)
-
-
-class Counter(Protocol):
-    """The count of sets over all ranks."""
-
-    def count(self, words: Words) -> int:
-        """Return the number of vertices of a set on all ranks."""
-        ...
-
-    def catch_up(self) -> None:
-        """Broadcast the results of rank 0 if the other ranks follow it."""
-
-
-class Members:
-    """Active sets of a distributed graph: a `Holder` that is its own `sets`.
-
-    Words are those of the part: own vertices, then ghosts. All ranks call the same
-    methods in the same order.
-
-    Parameters
-    ----------
-    shard : Shard
-    engine : Engine
-    device : Device
-    counter : Counter
-        Counts sets on all ranks.
-    """
-
-    is_scarce = False  # sets stay on devices: all ranks would have to download together
-
-    def __init__(
-        self, shard: Shard, engine: Engine, device: Device, counter: Counter
-    ) -> None:
-        self._shard, self._engine, self._device = shard, engine, device
-        self._counter = counter
-
-    @property
-    def sets(self) -> Members:
-        """The object itself: it implements the operations on sets, too."""
-        return self
-
-    def snapshot(self, words: Words) -> Words:
-        """Return a copy of a set that later runs do not change."""
-        return self._device.sets.snapshot(words)
-
-    def upload(self, words: npt.NDArray[np.uint32]) -> Words:
-        """Return this rank's part of a set of the whole graph, on the device."""
-        return self._device.sets.upload(packed(unpacked(words)[self._shard.numbers]))
-
-    def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return this rank's part of a set of the whole graph, on the device.
-
-        `apart` has the nonzero words of the set: index -> word.
-        """
-        given = apart or {}
-        numbers = np.fromiter(given, np.int64, len(given))
-        bits = unpacked(np.fromiter(given.values(), np.uint32, len(given)))
-        which = np.flatnonzero(bits)
-        wanted = numbers[which // WORD_BITS] * WORD_BITS + which % WORD_BITS
-        words: dict[int, int] = {}
-        for local in self._shard.locals_of(wanted).tolist():
-            if local >= 0:
-                number, bit = divmod(local, WORD_BITS)
-                words[number] = words.get(number, 0) | 1 << bit
-        return self._device.sets.empty(word_count(self._shard.numbers.size), words)
-
-    def download(self, words: Words) -> npt.NDArray[np.uint32]:
-        """Return the set of the whole graph on the host; all ranks call it."""
-        own = unpacked(self._device.download(words))[: self._shard.own]
-        partition = self._shard.partition
-        mask = np.empty(partition.vertex_count, np.bool_)
-        gather_rows(self._engine, partition, own, mask, "an active set")
-        return packed(mask)
-
-    def count(self, words: Words) -> int:
-        """Return the number of vertices of a set on all ranks."""
-        number = self._counter.count(words)
-        self._counter.catch_up()
-        return number
 
 
 #: Least bytes of rows per piece, by target. An exchange over Gloo takes half a
@@ -154,6 +74,31 @@ class Pieces:
     listed: tuple[Any, ...]
     sent: tuple[list[tuple[int, int]], ...]
     received: tuple[list[tuple[int, int]], ...]
+
+
+class Piece(NamedTuple):
+    """One range of boundary vertices, whose rows are sent in an exchange of its own.
+
+    Attributes
+    ----------
+    pieces : Pieces
+    number : int
+        The index of the range.
+    """
+
+    pieces: Pieces
+    number: int
+
+    def __str__(self) -> str:
+        return f"piece {self.number + 1} of {len(self.pieces.words)}"
+
+    def of_lists(
+        self, sent: Sequence[Any], received: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the entries of send and receive lists, by rank, that are in it."""
+        of_sent, of_received = self.pieces.sent, self.pieces.received
+        number = self.number
+        return _within(sent, of_sent[number]), _within(received, of_received[number])
 
 
 class Boundary:
@@ -207,9 +152,9 @@ class Boundary:
     @cached_property
     def most_rows(self) -> int:
         """The largest number of boundary vertices of any rank."""
-        own = np.array([np.count_nonzero(self._mask)], np.int64)
+        own = int(np.count_nonzero(self._mask))
         about = "vertices that others have as ghosts"
-        return int(self._engine.all_reduce(own, "max", about=about)[0])
+        return reduce_number(self._engine, own, "max", about)
 
     def _make(self, count: int) -> Pieces:
         """Return pieces of `count` ranges; all ranks call it."""
@@ -248,10 +193,8 @@ class Boundary:
         return np.concatenate([[0], inner, [self._shard.own]]).astype(np.int64)
 
 
-def within(
-    lists: Sequence[Any], bounds: Sequence[tuple[int, int]]
-) -> list[npt.NDArray[np.integer]]:
-    """Return the entries of each list that are in a piece."""
+def _within(lists: Sequence[Any], bounds: Sequence[tuple[int, int]]) -> list[Any]:
+    """Return a range of each list."""
     return [one[begin:end] for one, (begin, end) in zip(lists, bounds, strict=True)]
 
 

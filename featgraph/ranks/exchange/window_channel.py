@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
@@ -29,10 +29,11 @@ from featgraph.ranks.exchange.window_kernels import KINDS
 from featgraph.ranks.exchange.windows import Mailboxes
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["MOST_NUMBERS", "Channel", "NumbersSent", "Part", "Posted", "WindowNumbers"]
+__all__ = ["MOST_NUMBERS", "Channel", "Part", "Posted", "WindowNumbers"]
 
 Array = Any
-#: Most bytes of a result combined on the device; larger ones go through the host.
+#: Most bytes of a result combined on the device, which one block does; larger ones go
+#: through the host (0055).
 MOST_NUMBERS = 1 << 16
 #: Most tables of arrays that are kept.
 _MOST_TABLES = 64
@@ -91,7 +92,7 @@ class WindowNumbers:
         self._stored: StoredBytes | None = None
         self._waiting: list[tuple[Array, int, int]] = []
         self._behind: list[Callable[[], None]] = []
-        self._tables: OrderedDict[Any, NumbersSent] = OrderedDict()
+        self._table = lru_cache(_MOST_TABLES)(partial(_table_of_numbers, device))
         self._as_bytes: weakref.WeakKeyDictionary[Array, Array] = (
             weakref.WeakKeyDictionary()
         )
@@ -136,6 +137,7 @@ class WindowNumbers:
         if behind is not None:
             self._behind.append(behind)
         if array.dtype == np.bool_:
+            # Kernels combine bytes of 0 and 1.
             operator = {"or": "max", "and": "min"}[operator]
             flags = self._as_bytes.get(array)
             if flags is None:
@@ -158,27 +160,26 @@ class WindowNumbers:
         """Return the deferred numbers, after `total` with `counts`, and clear them."""
         waiting = [(self.total, 1, 0)] * counts + self._waiting
         self._waiting = []
-        key = tuple(
-            (address_of(array), entries, array.dtype.name, operator)
-            for array, entries, operator in waiting
+        return self._table(
+            tuple(
+                (address_of(array), entries, array.dtype.name, operator)
+                for array, entries, operator in waiting
+            )
         )
-        known = self._tables.get(key)
-        if known is None:
-            known = self._tables[key] = self._table(key)
-            if len(self._tables) > _MOST_TABLES:
-                self._tables.popitem(last=False)
-        self._tables.move_to_end(key)
-        return known
 
-    def _table(self, key: tuple[tuple[int, int, str, int], ...]) -> NumbersSent:
-        rows, begin = [], 0
-        for address, entries, dtype, operator in key:
-            item = np.dtype(dtype).itemsize
-            rows.append((address, entries, item, KINDS.index(dtype), operator, begin))
-            begin += -(-entries * item // _ALIGNMENT) * _ALIGNMENT
-        # Kernels take no empty array.
-        table = self._device.upload(np.array(rows or [(0,) * 6], np.int64))
-        return NumbersSent(table, len(rows), begin)
+
+def _table_of_numbers(
+    device: Device, arrays: tuple[tuple[int, int, str, int], ...]
+) -> NumbersSent:
+    """Return the numbers of (address, entries, dtype, operator) of each array."""
+    rows, begin = [], 0
+    for address, entries, dtype, operator in arrays:
+        item = np.dtype(dtype).itemsize
+        rows.append((address, entries, item, KINDS.index(dtype), operator, begin))
+        begin += -(-entries * item // _ALIGNMENT) * _ALIGNMENT
+    # Kernels take no empty array.
+    table = device.upload(np.array(rows or [(0,) * 6], np.int64))
+    return NumbersSent(table, len(rows), begin)
 
 
 #: Names of the forms, in the order in which kernels number them.
@@ -328,8 +329,26 @@ def _row_of(values: DeviceValues, wire_dtype: str | None) -> _Row:
         fraction = _FRACTIONS[wire_dtype]
         return _Row(address_of(array), stride, 2 * count, item, fraction)
     row = count * item
+    # As wide as the rows, and the distance between them, allow.
     unit = next(n for n in (8, 4, 2, 1) if row % n == stride % n == 0)
     return _Row(address_of(array), stride, row, unit, 0)
+
+
+def _table_of_rows(
+    device: Device, rows: tuple[tuple[_Row, int], ...], others: tuple[_Row | None, ...]
+) -> tuple[Array, int, int]:
+    """Return the table of properties, its number of rows, and the bytes of a row.
+
+    `rows` has the layout and the part of each property, `others` its second buffer.
+    """
+    before = np.cumsum([0, *(row.size for row, _ in rows)])
+    made = [
+        (*row[:4], before[n], part, row.wire, other.address if other else 0)
+        for n, ((row, part), other) in enumerate(zip_longest(rows, others))
+    ]
+    # Kernels take no empty array.
+    table = device.upload(np.array(made or [(0,) * 8], np.int64))
+    return table, len(made), int(before[-1])
 
 
 def _words_of_sets(
@@ -409,7 +428,7 @@ class Channel:
         #: Bytes of numbers, and of the rows of one vertex, for which slots have room.
         self._room = (0, -1)
         self._boxes: Mailboxes | None = None
-        self._tables: OrderedDict[Any, tuple[Array, int, int]] = OrderedDict()
+        self._table = lru_cache(_MOST_TABLES)(partial(_table_of_rows, device))
         #: Stands for a set that is not used.
         self._nothing = device.upload(np.zeros(1, np.uint32))
 
@@ -444,9 +463,11 @@ class Channel:
 
         `numbers` are the bytes of all numbers, `row` those of the rows of one vertex.
         """
+        # All ranks send the same properties, and so make larger boxes together.
         room = max(numbers, self._room[0]), max(row, self._room[1])
         if self._boxes is None or room != self._room:
             self._room = room
+            # Numbers, a row for each position, and the bits of both parts.
             sizes = [
                 room[0] + 32 * n * room[1] + 2 * (-(-4 * n // 16) * 16)
                 for n in self._words
@@ -469,21 +490,7 @@ class Channel:
             for values in part.values
         )
         more = tuple(None if one is None else _row_of(one, wire) for one in others)
-        table = self._tables.get((rows, more))
-        if table is None:
-            before = np.cumsum([0, *(row.size for row, _ in rows)])
-            pairs = zip_longest(rows, more)
-            made = [
-                (*row[:4], before[n], part, row.wire, other.address if other else 0)
-                for n, ((row, part), other) in enumerate(pairs)
-            ]
-            # Kernels take no empty array.
-            uploaded = self._device.upload(np.array(made or [(0,) * 8], np.int64))
-            self._tables[rows, more] = table = uploaded, len(made), int(before[-1])
-            if len(self._tables) > _MOST_TABLES:
-                self._tables.popitem(last=False)
-        self._tables.move_to_end((rows, more))
-        return table
+        return self._table(rows, more)
 
     def post(
         self,
@@ -518,6 +525,7 @@ class Channel:
         fill = [self._nothing] * (2 - len(parts))
         sets, came_here = _Pair(*words, *fill), _Pair(*came, *fill)
         lists = self._from if parts else self._from._replace(count=np.int64(0))
+        # A warp for each chunk, and threads to begin the received sets.
         size = max(int(w.size) for w in came_here)
         blocks = max(
             -(-max(int(lists.count), 1) * 32 // BLOCK),

@@ -54,31 +54,7 @@ from featgraph.ranks.exchange.gpu_row_copies import (
     copy_unit,
 )
 
-__all__ = [
-    "ALL",
-    "BASE",
-    "BYTES",
-    "COUNT",
-    "DONE",
-    "FAULT",
-    "FLAG",
-    "GENERATION",
-    "KINDS",
-    "LISTED",
-    "LOST",
-    "MS",
-    "NUMBERS",
-    "SET_BLOCKS",
-    "SINCE",
-    "STRIPES",
-    "TOO_LARGE",
-    "VR",
-    "WORK",
-    "begin_clock",
-    "combine_rows",
-    "post",
-    "take",
-]
+__all__ = ["FAULT", "KINDS"]
 
 #: Threads of a block, and blocks of a multiprocessor, as many as registers allow.
 _BOUNDS, _BOUNDS_TAKING = (256, 3), (256, 2)

@@ -19,20 +19,22 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import DeviceError
 from featgraph.cuda.dialect import cuda
 from featgraph.cuda.driver import IpcMemory, address_of, uuid_of_current
 from featgraph.ranks.engines.failures import timeout_of, watch_of
-from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.messages import gather_texts, reduce_number
+from featgraph.ranks.engines.protocol import Engine, GpuMessages
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import TURN
 
-__all__ = ["Mailboxes", "ThroughWindows", "find_near"]
+__all__ = ["Mailboxes", "Near", "ThroughWindows", "find_near"]
 
 #: Which ranks reach each other: bool, shape (P, P).
 Near = npt.NDArray[np.bool_]
@@ -57,13 +59,12 @@ def find_near(engine: Engine, device: Device) -> Near:
     array of bool, shape (P, P)
         The same on all ranks.
     """
-    own = place_of_rank().encode()
-    found = engine.all_gather(np.frombuffer(own, np.uint8), about="GPUs of ranks")
-    near = _may_reach([bytes(one).decode().split("\n") for one in found])
+    places = gather_texts(engine, place_of_rank(), "GPUs of ranks")
+    near = _may_reach([place.split("\n") for place in places])
     alone = np.eye(engine.size, dtype=np.bool_)
     if np.array_equal(near, alone):
         return near
-    opened = _registry_of(engine).map(_ALIGNMENT, device, near).opened
+    opened = _registry_of(engine).map(engine, _ALIGNMENT, device, near).opened
     return alone | (near & opened & opened.T)
 
 
@@ -104,13 +105,12 @@ def _takes_turns(engine: Engine | None) -> bool:
     return bool(getattr(engine, "takes_turns", False))
 
 
-class _Window(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Window:
     """A window of this rank, and its addresses of the windows of near ranks.
 
     Attributes
     ----------
-    number : int
-        The same on all ranks.
     memory : array of uint8
         The window of this rank.
     addresses : list of int
@@ -119,7 +119,6 @@ class _Window(NamedTuple):
         Whether each rank has mapped the window of each rank.
     """
 
-    number: int
     memory: Any
     addresses: list[int]
     opened: Near
@@ -135,7 +134,6 @@ class _Registry:
     """The windows of a rank, by numbers that are the same on all ranks."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = weakref.ref(engine)
         self._count = 0
         #: Number -> memory, and mappings of other ranks' windows.
         self._windows: dict[int, tuple[Any, list[Any]]] = {}
@@ -150,20 +148,17 @@ class _Registry:
             # At exit the memory is freed while the watch still reads it.
             atexit.register(watch.watch_also(lambda: _awaited(alarm)))
 
-    def map(self, size: int, device: Device, near: Near) -> _Window:
-        """Return a zeroed window that near ranks have mapped; all ranks call it.
+    def map(self, engine: Engine, size: int, device: Device, near: Near) -> _Window:
+        """Return a zeroed window for near ranks to map; all ranks call it.
 
-        If a mapping has failed on any rank, the window is dropped.
+        Its memory is freed in a later call, when no rank has a reference to it.
         """
-        engine = self._engine()
-        if engine is None:
-            raise ReferenceError("the engine is gone")
         self._give_back(engine, device)
         if not _takes_turns(engine):
             size = -(-size // _MAPPED) * _MAPPED
         memory = cuda.device_array((size,), np.uint8)
         device.fill(memory, 0)
-        device.synchronize()
+        device.synchronize()  # before any other rank stores there
         ipc = IpcMemory()
         own = np.frombuffer(ipc.describe(address_of(memory)), np.uint8)
         about = "addresses of windows"
@@ -179,15 +174,11 @@ class _Registry:
         own_opened = np.array([address != 0 for address in addresses])
         opened = np.stack(engine.all_gather(own_opened, about="mappings of windows"))
         self._count += 1
-        number = self._count
-        self._windows[number] = memory, mappings
-        if not opened[near].all():
-            self._dropped.add(number)
-        return _Window(number, memory, addresses, opened)
-
-    def drop(self, number: int) -> None:
-        """Record that this rank does not use a window any more."""
-        self._dropped.add(number)
+        self._windows[self._count] = memory, mappings
+        window = _Window(memory, addresses, opened)
+        # At exit no rank gives windows back.
+        weakref.finalize(window, self._dropped.add, self._count).atexit = False
+        return window
 
     def _give_back(self, engine: Engine, device: Device) -> None:
         """Free windows that all ranks have dropped: first mappings, then memory."""
@@ -201,6 +192,7 @@ class _Registry:
             for mapping in self._windows[number][1]:
                 if mapping is not None:
                     mapping.close()
+        # All mappings are closed before any memory is freed.
         engine.barrier(about="freed windows")
         for number in gone:
             del self._windows[number]
@@ -215,6 +207,14 @@ def _registry_of(engine: Engine) -> _Registry:
     if engine not in _registries:
         _registries[engine] = _Registry(engine)
     return _registries[engine]
+
+
+def _mapped(engine: Engine, device: Device, size: int, near: Near) -> _Window:
+    """Return a window that all near ranks have mapped; all ranks call it."""
+    window = _registry_of(engine).map(engine, size, device, near)
+    if not window.opened[near].all():
+        raise DeviceError("a rank cannot map the GPU memory of another rank")
+    return window
 
 
 class Mailboxes:
@@ -258,25 +258,19 @@ class Mailboxes:
         self._engine = weakref.ref(engine)
         self._device, self._about = device, about
         slots = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
-        begins = np.cumsum(
-            [-(-_APART * len(sizes) // 256) * 256, *(2 * s for s in slots)]
-        )
-        self.slots = slots
+        flags = -(-_APART * len(sizes) // _ALIGNMENT) * _ALIGNMENT
+        begins = np.cumsum([flags, *(2 * slot for slot in slots)])
         if near is None:
             near = np.ones((engine.size, engine.size), np.bool_)
-        mapped = _registry_of(engine).map(int(begins[-1]), device, near)
-        if not mapped.opened[near].all():
-            raise DeviceError("a rank cannot map the GPU memory of another rank")
-        number, memory, addresses = mapped.number, mapped.memory, mapped.addresses
-        weakref.finalize(self, _registry_of(engine).drop, number).atexit = False
+        self._window = window = _mapped(engine, device, int(begins[-1]), near)
         places = [
             np.array([begin, slot, _APART * rank], np.int64)
             for rank, (begin, slot) in enumerate(zip(begins, slots, strict=False))
         ]
         mailboxes = engine.all_to_allv(places, about="mailboxes of windows")
-        bases = np.array(addresses, np.int64)
+        bases = np.array(window.addresses, np.int64)
         first = np.array([[1, 0, 1]], np.int64)
-        here = np.array(places) + np.int64(addresses[engine.rank]) * first
+        here = np.array(places) + bases[engine.rank] * first
         there = np.array(mailboxes) + bases[:, None] * first
         there = np.where(near[engine.rank][:, None], there, here)
         self.there, self.here = device.upload(there), device.upload(here)
@@ -285,7 +279,6 @@ class Mailboxes:
         # With a watch no limit is needed, so that another rank may compile for long.
         watched = watch_of(engine) is not None
         self.limit_ns = _NO_LIMIT if watched else np.int64(1e9 * timeout_of(engine))
-        self._memory: npt.NDArray[Any] | Any = memory
 
     def turn(self) -> None:
         """Run the other ranks of a process that run one at a time, up to their post.
@@ -319,24 +312,17 @@ class ThroughWindows:
     def __init__(self, engine: Engine, device: Device) -> None:
         self._engine, self._device, self._slot = engine, device, 0
         self._window: _Window | None = None
-        self._drop: Any = None
 
-    def hand_over(
-        self,
-        arrays: Sequence[Any | None],
-        sizes: Sequence[int],
-        *,
-        about: str = "",
-    ) -> list[Any | None]:
+    def hand_over(self, messages: GpuMessages) -> list[Any | None]:
         """Send an array of bytes to each rank: see `GpuEngine`; waits for the GPU."""
+        arrays, sizes, about, _ = messages
         engine, device, own = self._engine, self._device, self._engine.rank
         driver: Any = device.driver  # type: ignore[attr-defined]
         most = max(0 if array is None else int(array.size) for array in arrays)
         # After this and the reduce, all ranks have copied the last messages out of
         # their windows, which may be written again.
         device.synchronize()
-        found = engine.all_reduce(np.array([most], np.int64), "max", about=about)
-        window = self._of(int(found[0]))
+        window = self._of(reduce_number(engine, most, "max", about))
         for rank, array in enumerate(arrays):
             if array is not None and array.size and rank != own:
                 there = window.addresses[rank] + own * self._slot
@@ -355,14 +341,9 @@ class ThroughWindows:
     def _of(self, size: int) -> _Window:
         """Return windows whose slots have `size` bytes or more; all ranks call it."""
         if self._window is None or size > self._slot:
-            registry, ranks = _registry_of(self._engine), self._engine.size
-            if self._drop is not None:
-                self._drop()
+            engine, ranks = self._engine, self._engine.size
+            self._window = None  # its memory is freed when the new one is made
             self._slot = -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
             near = np.ones((ranks, ranks), np.bool_)
-            self._window = registry.map(self._slot * ranks, self._device, near)
-            if not self._window.opened.all():
-                raise DeviceError("a rank cannot map the GPU memory of another rank")
-            self._drop = weakref.finalize(self, registry.drop, self._window.number)
-            self._drop.atexit = False
+            self._window = _mapped(engine, self._device, self._slot * ranks, near)
         return self._window

@@ -25,10 +25,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 #: The environment variable with the descriptors of a rank's socket and page.
 INHERITED = "FEATGRAPH_LAUNCHER"
+#: Bytes of the shared memory with a rank's superstep: the least that can be mapped.
 PAGE_BYTES = mmap.PAGESIZE
 #: Longest line of a rank's output that is forwarded whole, and of a message.
 MOST_BYTES = 1 << 16
@@ -48,27 +50,21 @@ class Rank:
     number : int
     process : int
         Its id; the rank leads a session, and a process group, of its own.
-    talk : socket
-    outputs : dict of str to file
-        "out" and "err": pipes that it writes.
+    sources : dict of str to socket or file
+        "message": the socket; "out" and "err": pipes that it writes.
     page : mmap
         Shared memory with its superstep and phase.
     """
 
     def __init__(
-        self,
-        number: int,
-        process: int,
-        talk: socket.socket,
-        outputs: Mapping[str, Any],
-        page: mmap.mmap,
+        self, number: int, process: int, sources: dict[str, Any], page: mmap.mmap
     ) -> None:
-        self.number, self.process, self.talk, self.page = number, process, talk, page
-        self.outputs = dict(outputs)
+        self.number, self.process, self.page = number, process, page
+        self.sources = sources
         #: Time of the last message or check, and the rank's processor time then.
         self.looked_at, self.used_s = time.monotonic(), 0.0
         #: Received bytes of incomplete lines, by source.
-        self.begun = {"message": b"", "out": b"", "err": b""}
+        self.begun = dict.fromkeys(sources, b"")
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank's process group."""
@@ -135,7 +131,9 @@ class Agent:
 
     def run(self) -> None:
         """Execute the launcher's commands, until it and all ranks have ended."""
+        # Orphans of ranks become children of the agent, which can then end them.
         _control(_PR_SET_CHILD_SUBREAPER, 1)
+        # A signal makes `woken` readable, and so ends the wait of the selector.
         wake, woken = socket.socketpair()
         for end in (wake, woken):
             end.setblocking(False)
@@ -143,7 +141,7 @@ class Agent:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._leave())
-        self._selector.register(woken, selectors.EVENT_READ, lambda: _drain(woken))
+        self._selector.register(woken, selectors.EVENT_READ, lambda: drain(woken))
         self._selector.register(self._commands, selectors.EVENT_READ, self._obey)
         try:
             while not (self._is_over and not self._ranks):
@@ -183,11 +181,7 @@ class Agent:
         self._end()
 
     def _start_ranks(
-        self,
-        command: list[str],
-        folder: str,
-        ranks: list[dict[str, Any]],
-        gpus: str,
+        self, command: list[str], folder: str, ranks: list[dict[str, Any]], gpus: str
     ) -> None:
         """Start ranks, each with environment variables of its own."""
         self._kill_at = None  # earlier ranks have ended
@@ -227,22 +221,19 @@ class Agent:
         finally:
             given.close()
             os.close(noted)
-        rank = self._ranks[number] = Rank(number, process, own, outputs, page)
-        for end in (own, *outputs.values()):
-            os.set_blocking(end.fileno(), False)
-        listen = self._selector.register
-        listen(own, selectors.EVENT_READ, lambda: self._receive(rank, own, "message"))
-        for name, pipe in outputs.items():
-            listen(pipe, selectors.EVENT_READ, self._receiver(rank, pipe, name))
-
-    def _receiver(self, rank: Rank, pipe: Any, name: str) -> Callable[[], None]:
-        return lambda: self._receive(rank, pipe, name)
+        sources = {"message": own, **outputs}
+        rank = self._ranks[number] = Rank(number, process, sources, page)
+        for name, source in sources.items():
+            os.set_blocking(source.fileno(), False)
+            receive = partial(self._receive, rank, source, name)
+            self._selector.register(source, selectors.EVENT_READ, receive)
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
         """Send a message to a rank; it is lost if the rank does not read."""
         if rank in self._ranks:
+            talk, line = self._ranks[rank].sources["message"], json.dumps(message)
             with contextlib.suppress(OSError):
-                self._ranks[rank].talk.sendall(json.dumps(message).encode() + b"\n")
+                talk.sendall(line.encode() + b"\n")
 
     def _signal(self, number: int, ranks: list[int]) -> None:
         for rank in ranks:
@@ -317,10 +308,7 @@ class Agent:
             _, status = os.waitpid(process, 0)
             if rank is None:
                 continue  # an orphan that a rank had started
-            for source, name in [
-                (rank.talk, "message"),
-                *((pipe, name) for name, pipe in rank.outputs.items()),
-            ]:
+            for name, source in rank.sources.items():
                 while _has_more(source):
                     self._receive(rank, source, name)
                 self._forget(source)
@@ -409,7 +397,8 @@ def _has_more(source: Any) -> bool:
         return bool(one.select(0))
 
 
-def _drain(end: socket.socket) -> None:
+def drain(end: socket.socket) -> None:
+    """Read all bytes that have arrived at a non-blocking socket."""
     with contextlib.suppress(BlockingIOError):
         while end.recv(4096):
             pass

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, Any
 
 from featgraph.base.activity import PLACE_BYTES, place_in
@@ -32,10 +32,10 @@ from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import ArgumentError, DistributedError, FileFormatError
 from featgraph.base.files import read_file
 from featgraph.ranks.launching import agent as agents_file
-from featgraph.ranks.launching.agent import ENDS_S, MOST_BYTES
+from featgraph.ranks.launching.agent import ENDS_S, MOST_BYTES, drain
 from featgraph.ranks.launching.roll import BEAT_S, Loss, Roll
 
-__all__ = ["HERE", "SSH", "Host", "Launch", "command_on", "read_hosts", "run"]
+__all__ = ["SSH", "Host", "Launch", "command_on", "read_hosts", "run"]
 
 
 #: Most bytes of a hosts file: far more than a launcher can start.
@@ -135,6 +135,7 @@ def command_on(host: Host, template: str, python: str) -> list[str]:
         If the template cannot be split into words.
     """
     if host.is_here:
+        # Isolated: no module of the program's folder shadows the standard library.
         return [sys.executable, "-I", agents_file.__file__]
     try:
         words = [word.replace("{host}", host.name) for word in shlex.split(template)]
@@ -241,6 +242,7 @@ class AgentProcess:
         if not data:
             return None
         *lines, self._begun = (self._begun + data).split(b"\n")
+        # A shell on another host may print lines of its own.
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def hang_up(self) -> None:
@@ -332,7 +334,7 @@ class Signals:
     seen : list of int
         The signals received so far, in order.
     file : socket
-        Readable after a signal; `drain` empties it.
+        Readable after a signal, until it is drained.
     """
 
     def __init__(self) -> None:
@@ -349,23 +351,12 @@ class Signals:
             self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._fd)
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._wake.close()
         self.file.close()
-
-    def drain(self) -> None:
-        """Empty `file`, so that it is readable only after the next signal."""
-        with contextlib.suppress(BlockingIOError):
-            while self.file.recv(4096):
-                pass
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.seen.append(number)
@@ -455,7 +446,7 @@ class Attempt:
         """Start all ranks, wait until all have ended; return the failure, or None."""
         with self._selector as selector:
             listen = partial(selector.register, events=selectors.EVENT_READ)
-            listen(self._signals.file, data=self._signals.drain)
+            listen(self._signals.file, data=partial(drain, self._signals.file))
             for agent in self._agents:
                 listen(agent.outlet, data=partial(self._take, agent))
             self._start()
@@ -477,7 +468,8 @@ class Attempt:
             "FEATGRAPH_RESTART_COUNT": str(self._number),
         }
         for place, agent in enumerate(self._agents):
-            taken = {} if agent.host.is_here else _taken(os.environ)
+            known = {} if agent.host.is_here else os.environ
+            taken = {n: text for n, text in known.items() if n.startswith(_TAKEN)}
             own = common | {"GROUP_RANK": str(place), "FEATGRAPH_HOST": agent.host.name}
             agent.is_idle = False
             agent.request(
@@ -599,11 +591,6 @@ class Attempt:
         )
 
 
-def _taken(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are copied to other hosts."""
-    return {n: text for n, text in environment.items() if n.startswith(_TAKEN)}
-
-
 def _free_port() -> int:
     """Return a free port of this host, for MASTER_PORT."""
     with socket.socket() as free:
@@ -637,14 +624,9 @@ def run(launch: Launch) -> int:
             if lost is None:
                 return 0
             again = number < launch.restarts and agents.are_there
-            _report(lost, number + 1, launch.restarts, again)
+            count = f"{number + 1} of {launch.restarts}"
+            then = f"; all ranks are started again ({count})" if again else ""
+            print(f"featgraph: {lost}{then}", file=sys.stderr, flush=True)
             if not again:
                 break
         return 1
-
-
-def _report(lost: Loss, number: int, restarts: int, again: bool) -> None:
-    text = f"featgraph: {lost}"
-    if again:
-        text += f"; all ranks are started again ({number} of {restarts})"
-    print(text, file=sys.stderr, flush=True)

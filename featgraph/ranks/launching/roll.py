@@ -22,7 +22,7 @@ __all__ = ["BEAT_S", "Loss", "Roll"]
 
 #: Seconds between two messages of a rank.
 BEAT_S = 0.25
-#: A rank is alive if its last message is at most so many seconds old.
+#: A rank is alive if its last message is at most so many seconds old: ten of them.
 LIVES_S = 2.5
 
 
@@ -143,11 +143,8 @@ class Roll:
         if one.state in ("ending", "ended"):
             return
         if message["is"] == "hello":
-            one.timeout, one.state, one.since = (
-                float(message["timeout"]),
-                "meeting",
-                now,
-            )
+            one.timeout = float(message["timeout"])
+            one.state, one.since = "meeting", now
         elif message["is"] == "beat":
             one.last, one.state = message, str(message["doing"])
             one.since = now - float(message["for"])

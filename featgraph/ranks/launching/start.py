@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
 from types import TracebackType
 from typing import Any
 
@@ -42,7 +41,7 @@ from featgraph.ranks.engines.loopback import (
 from featgraph.ranks.engines.meeting import is_possible
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.engines.shared_memory import SharedEngine
-from featgraph.ranks.engines.torch_engine import TorchEngine
+from featgraph.ranks.engines.torch_engine import TorchEngine, is_loopback
 from featgraph.ranks.launching.agent import INHERITED, MOST_BYTES, PAGE_BYTES
 from featgraph.ranks.launching.roll import BEAT_S, Loss
 
@@ -105,10 +104,7 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     """
     if not 0 < require_real("timeout", timeout, error=ArgumentError) < 1e9:
         raise ArgumentError(
-            "not a timeout",
-            where="timeout=",
-            got=timeout,
-            expected="seconds, over 0",
+            "not a timeout", where="timeout=", got=timeout, expected="seconds, over 0"
         )
     size = _number("WORLD_SIZE", least=1) if _is_launched() else 1
     rank = _number("RANK", least=0, below=size) if _is_launched() else 0
@@ -230,6 +226,7 @@ class _Ending:
 
     def _end(self) -> None:
         error, watch = self._error, self._watch
+        # First: a rank that ends without an "ending" message has failed (`Roll`).
         if watch is not None:
             if error is None:
                 watch.end()
@@ -271,17 +268,10 @@ def engine_class(
     """
     if name == "auto":
         local = os.environ.get("LOCAL_WORLD_SIZE")
-        are_here = _is_loopback(address) if local is None else local == str(size)
+        are_here = is_loopback(address) if local is None else local == str(size)
         has_memory = are_here and is_possible() and config.gpu_links != "engine"
         name = "shared" if has_memory else "gloo"
     return SharedEngine if name == "shared" else TorchEngine
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return address == "localhost" or ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 #: Seconds to wait for the launcher's report of a loss, after a connection has ended.
@@ -324,6 +314,7 @@ class Watch:
         self._call: object = None
         self._last: tuple[Any, ...] = ()
         self._since = time.monotonic()
+        #: Held while a line is sent: by the thread of the watch, or that of the rank.
         self._sends = threading.Lock()
         self._process = os.getpid()
 
@@ -472,6 +463,7 @@ class Watch:
             self._is_over = True
             self._changed.notify_all()
             wakes = list(self._wakes)
+        # Without the lock: a thread that is woken calls the watch.
         for wake in wakes:
             wake()
 

@@ -27,11 +27,11 @@ from featgraph.graph.building.edges import (
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import is_given_on_gpu
 from featgraph.ranks.engines.failures import on_all, require_same
+from featgraph.ranks.engines.messages import gather_texts, reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import (
     ROUND_EDGES,
-    Arrived,
     Chunk,
     Division,
     EdgeChunks,
@@ -53,11 +53,9 @@ __all__ = [
     "ABOUT",
     "agree",
     "build",
-    "count_edges",
     "edges_of",
     "entries_of",
     "number_rows",
-    "part_of_edges",
     "part_of_whole",
 ]
 
@@ -89,7 +87,7 @@ def build(
     cut, and two numbers for each vertex.
     """
     kind = kind_of(engine, given, along)
-    counted = Counted.of_all(engine, count_edges(given, kind), kind)
+    counted = Counted.of_all(engine, count_edges(given, kind))
     cut = cut_evenly(engine, kind, counted, ranks)
     division = Division.of(cut.partition, cut.partition.places)
     out = None if kind.both_ends else count_sources(engine, given, division)
@@ -127,7 +125,7 @@ def count_edges(given: EdgeChunks, kind: Kind) -> Counted:
 
 
 def part_of_edges(
-    arrived: Arrived,
+    arrived: Chunk,
     whole: Whole,
     at: tuple[Division, int],
     along: str,
@@ -148,13 +146,13 @@ def part_of_edges(
     of_own = np.asarray(local.in_degree[:count])
     if out is None:
         out = np.asarray(local.out_degree[:count])
-    rows = _given_rows(whole, local, arrived.rows)
+    rows = _given_rows(whole, local, arrived.all_rows)
     return Found(local, ghosts, rows, (of_own, out))
 
 
-def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived:
+def _by_target(arrived: Chunk, first: int, last: int, whole: Whole) -> Chunk:
     """Return the edges into own vertices by target, with twins as edges."""
-    u, v, rows = arrived.sources, arrived.targets, arrived.rows
+    u, v, rows = arrived.sources, arrived.targets, arrived.all_rows
     into = np.flatnonzero((v >= first) & (v < last))
     twins = np.empty(0, np.int64)
     if not whole.directed:
@@ -166,7 +164,7 @@ def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived
     which = which[order]
     weights = arrived.weights
     given = np.asarray(whole.given_count, rows.dtype)
-    return Arrived(
+    return Chunk(
         np.concatenate((u[into], v[twins]))[order],
         targets[order],
         None if weights is None else weights[which],
@@ -202,8 +200,9 @@ def part_of_whole(
     is_idle : bool
         Whether ranks without vertices stay without any.
     """
-    whole, begins = Whole.of(graph), None
-    if partition.order is not None:
+    digests, names = (graph.digest, graph.weights_digest), graph._edges.names
+    whole, begins = Whole.of(graph._edges, digests, names), None
+    if partition.order is not None:  # else edge ids ascend by rank
         into = np.asarray(graph.in_degree, np.int64)
         begins = np.cumsum(into) - into
     cut = Cut(partition, is_idle, begins)
@@ -225,7 +224,7 @@ def _own(partition: Partition, rank: int) -> Any:
     return own if partition.order is None else partition.order[own]
 
 
-def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arrived:
+def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Chunk:
     """Return the edges at own vertices, in given order, by numbers of a division."""
     from featgraph.graph.partition import kernels  # loads Numba
 
@@ -240,23 +239,19 @@ def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arr
         ends = numbered.sources, numbered.targets
         count = kernels.list_at(*ends, *own, both_ends, places)
         found.append(numbered.at(places[:count]))
-    total = sum(part.size for part in found)
-    return Arrived(
-        _joined([part.sources for part in found], total, np.int32),
-        _joined([part.targets for part in found], total, np.int32),
-        None if dtype is None else _joined([p.weights for p in found], total, dtype),
-        _joined(
-            [part.rows for part in found],
-            total,
-            offset_dtype(2 * graph.given_edge_count),
-        ),
+    rows_dtype = offset_dtype(2 * graph.given_edge_count)
+    return Chunk(
+        _joined([part.sources for part in found], np.int32),
+        _joined([part.targets for part in found], np.int32),
+        None if dtype is None else _joined([part.weights for part in found], dtype),
+        _joined([part.rows for part in found], rows_dtype),
     )
 
 
-def _joined(parts: list[Any], total: int, dtype: Any) -> Array:
+def _joined(parts: list[Any], dtype: Any) -> Array:
     """Concatenate arrays, and release each as soon as it is copied."""
-    made = np.empty(total, dtype)
-    end = total
+    end = sum(part.size for part in parts)
+    made = np.empty(end, dtype)
     while parts:
         part = parts.pop()
         made[end - part.size : end] = part
@@ -358,8 +353,8 @@ def _target_of(engine: Engine, target: object, size: int, on_gpu: bool) -> str:
     on_gpu : bool
         Whether they are on a GPU.
     """
-    total = engine.all_reduce(np.array([size], np.int64), "sum", about=ABOUT)
-    return target_of(engine, target, int(total[0]), on_gpu)
+    total = reduce_number(engine, size, "sum", ABOUT)
+    return target_of(engine, target, total, on_gpu)
 
 
 def _size(values: object) -> int:
@@ -413,9 +408,8 @@ def agree(engine: Engine, given: EdgeChunks, count: object) -> None:
     what, about = "the kind of graph differs between ranks", "the kind of graph"
     require_same(engine, kinds, what, fix, about)
     # The dtype of weights on a rank without edges does not count.
-    own_type = f"{dtype}" if given.size else ""
-    types = engine.all_gather(np.frombuffer(own_type.encode(), np.uint8), about=about)
-    found = sorted({t.tobytes().decode() for t in types if t.size})
+    types = gather_texts(engine, f"{dtype}" if given.size else "", about)
+    found = sorted(set(filter(None, types)))
     if len(found) > 1:
         got = ", ".join(found)
         raise GraphInputError("weights of ranks have different types", got=got, fix=fix)
@@ -425,8 +419,7 @@ def agree(engine: Engine, given: EdgeChunks, count: object) -> None:
         for i, chunk in enumerate(chunks if not given.size else []):
             empty = np.empty(0, given.weights_dtype)
             chunks[i] = Chunk(chunk.sources, chunk.targets, empty)
-    most = np.array([given.vertex_count], np.int64)
-    given.vertex_count = int(engine.all_reduce(most, "max", about=about)[0])
+    given.vertex_count = reduce_number(engine, given.vertex_count, "max", about)
     if not given.vertex_count:
         raise GraphInputError(
             "a graph needs at least one vertex",

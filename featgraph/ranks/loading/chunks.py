@@ -23,11 +23,11 @@ from featgraph.base.dataclass import dataclass
 from featgraph.cuda.values import in_pieces, offset_dtype
 from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 
 __all__ = [
     "ROUND_EDGES",
-    "Arrived",
     "Chunk",
     "Division",
     "EdgeChunks",
@@ -71,24 +71,20 @@ class Chunk:
             return np.arange(self.rows, self.rows + self.size)
         return self.rows
 
-    def at(self, places: Array) -> Chunk:
-        """Return the edges at some indices."""
-        weights = None if self.weights is None else self.weights[places]
-        first, rows = self.rows, places
-        rows = first[places] if isinstance(first, np.ndarray) else first + places
-        return Chunk(self.sources[places], self.targets[places], weights, rows)
-
-    def part(self, begin: int, end: int) -> Chunk:
-        """Return the edges from `begin` up to `end`."""
-        some = slice(begin, end)
+    def at(self, some: slice | Array) -> Chunk:
+        """Return the edges of a range, or at some indices."""
         weights = None if self.weights is None else self.weights[some]
         rows = self.rows
-        return Chunk(
-            self.sources[some],
-            self.targets[some],
-            weights,
-            rows[some] if isinstance(rows, np.ndarray) else rows + begin,
-        )
+        if isinstance(rows, np.ndarray):
+            rows = rows[some]
+        else:
+            rows = rows + (some.start if isinstance(some, slice) else some)
+        return Chunk(self.sources[some], self.targets[some], weights, rows)
+
+    def parts(self, most: int) -> Iterator[Chunk]:
+        """Yield the edges in chunks of at most `most`."""
+        for begin in range(0, self.size, most):
+            yield self.at(slice(begin, begin + most))
 
 
 @dataclass(eq=False)
@@ -122,16 +118,13 @@ class EdgeChunks:
     def parts(self, most: int) -> Iterator[Chunk]:
         """Yield all edges in chunks of at most `most`."""
         for chunk in self.chunks:
-            for begin in range(0, chunk.size, most):
-                yield chunk.part(begin, min(begin + most, chunk.size))
+            yield from chunk.parts(most)
 
     def take(self, most: int) -> Iterator[Chunk]:
         """Yield all edges in chunks of at most `most`, and release them."""
         self.chunks.reverse()
         while self.chunks:
-            chunk = self.chunks.pop()
-            for begin in range(0, chunk.size, most):
-                yield chunk.part(begin, min(begin + most, chunk.size))
+            yield from self.chunks.pop().parts(most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,41 +217,18 @@ ROUND_EDGES = 1 << 18
 _ABOUT = "edges of a graph"
 
 
-@dataclass(frozen=True, eq=False)
-class Arrived:
-    """The edges at a rank's own vertices, in given order, in contiguous arrays.
-
-    Attributes
-    ----------
-    sources, targets : ndarray of int32
-        Numbers of a division.
-    weights : ndarray or None
-    rows : ndarray of int32 or int64
-        Row in given order of each edge.
-    """
-
-    sources: npt.NDArray[np.int32]
-    targets: npt.NDArray[np.int32]
-    weights: Array | None
-    rows: Array
-
-    def reorder(self, index: Array) -> None:
-        """Permute the edges in place, one array at a time."""
-        for array in (self.sources, self.targets, self.weights, self.rows):
-            if array is not None:
-                array[:] = array[index]
-
-
 def exchange_edges(
     engine: Engine,
     given: EdgeChunks,
     division: Division,
     given_count: int,
     both_ends: bool,
-) -> Arrived:
+) -> Chunk:
     """Send each edge to the owner of its target, and to the owner of its source.
 
-    All ranks call it. The given edges are released as they are sent.
+    All ranks call it. The given edges are released as they are sent. Returns the edges
+    at own vertices, in given order, in contiguous arrays; ends are numbers of the
+    division.
 
     Parameters
     ----------
@@ -270,6 +240,7 @@ def exchange_edges(
     both_ends : bool
         Whether the owners of sources get edges, too.
     """
+    # Counted first: what each rank sends then has a place of its own in the result.
     owners = division.owners
     counts = np.zeros(engine.size, np.int64)
     for chunk in given.parts(ROUND_EDGES):
@@ -279,26 +250,25 @@ def exchange_edges(
     coming = exchange_counts(engine, counts)
     rounds = _rounds(engine, given)
     total, dtype = int(coming.sum()), given.weights_dtype
-    arrived = Arrived(
-        np.empty(total, np.int32),
-        np.empty(total, np.int32),
-        None if dtype is None else np.empty(total, dtype),
-        np.empty(total, offset_dtype(2 * given_count)),
-    )
+    dtypes: list[Any] = [np.int32, np.int32, offset_dtype(2 * given_count)]
+    stores = [np.empty(total, one) for one in (*dtypes, dtype) if one is not None]
     at = np.cumsum(coming) - coming
     parts = given.take(ROUND_EDGES)
     for _ in range(rounds):
+        # A rank that has sent all of its edges takes part in the other rounds.
         chunk = division.renumbered(next(parts, None) or _no_edges(given))
         which = _receivers(chunk, owners, engine.size, both_ends)
-        columns = [
-            (chunk.sources, arrived.sources),
-            (chunk.targets, arrived.targets),
-            (chunk.all_rows, arrived.rows),
-        ]
-        if chunk.weights is not None and arrived.weights is not None:
-            columns.append((chunk.weights, arrived.weights))
-        hand_over(engine, columns, which, at)
-    return _in_given_order(arrived)
+        values: Any = chunk.sources, chunk.targets, chunk.all_rows, chunk.weights
+        hand_over(engine, list(zip(values, stores, strict=False)), which, at)
+    sources, targets, rows, *weights = stores
+    # Edges of one sender are in given order; those of several are merged.
+    if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
+        from featgraph.graph.building import kernels  # loads Numba
+
+        order = kernels.order_of(rows)
+        for array in stores:  # one after the other, which takes least memory
+            array[:] = array[order]
+    return Chunk(sources, targets, weights[0] if weights else None, rows)
 
 
 def exchange_counts(
@@ -342,7 +312,7 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
     """Return, by rank, the indices of the ends that the rank owns, ascending."""
     from featgraph.graph.partition import kernels  # loads Numba
 
-    counted: dict[int, Array] = {}
+    counted: dict[int, Array] = {}  # by begin: pieces end in any order
 
     def count(begin: int, end: int) -> None:
         counts = np.zeros(ranks, np.int64)
@@ -368,8 +338,7 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
 def _rounds(engine: Engine, given: EdgeChunks) -> int:
     """Return the largest number of rounds of any rank; all ranks call it."""
     own = sum(-(-chunk.size // ROUND_EDGES) for chunk in given.chunks)
-    found = engine.all_reduce(np.array([own]), "max", about="rounds of edges")
-    return int(found[0])
+    return reduce_number(engine, own, "max", "rounds of edges")
 
 
 def hand_over(
@@ -445,13 +414,3 @@ def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list
     found = np.empty(int(stops[-1]), np.int64)
     kernels.list_by_both_owners(*ends, owners, stops - counts, found)
     return np.split(found, stops[:-1])
-
-
-def _in_given_order(arrived: Arrived) -> Arrived:
-    """Sort edges by row, unless they are sorted: edges of one sender are."""
-    rows = arrived.rows
-    if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
-        from featgraph.graph.building import kernels  # loads Numba
-
-        arrived.reorder(kernels.order_of(rows))
-    return arrived

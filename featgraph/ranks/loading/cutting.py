@@ -17,12 +17,12 @@ from featgraph.base.arguments import shown
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import GraphInputError
 from featgraph.cuda.dialect import chosen_target
-from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph.building.edges import MANY_EDGES
 from featgraph.graph.partition.cuts import WORD, Balance, cut_each_side, even_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.views.structure import structure_digest
 from featgraph.ranks.engines.failures import on_all, require_same
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import Whole
 from featgraph.ranks.loading.chunks import EdgeChunks
@@ -97,7 +97,7 @@ class Counted:
     sums: npt.NDArray[np.uint64]
 
     @classmethod
-    def of_all(cls, engine: Engine, own: Counted, kind: Kind) -> Counted:
+    def of_all(cls, engine: Engine, own: Counted) -> Counted:
         """Return the sums of the counts of all ranks; all ranks call it."""
         into = engine.all_reduce(own.into, "sum", about="in-edges")
         sums = engine.all_reduce(own.sums, "sum", about="the digest of a graph")
@@ -118,7 +118,6 @@ class Counted:
             None,
             structure_digest(count, kind.directed, ends),
             "" if dtype is None else f"{dtype} {weights}",
-            GraphTraits(),
             kind.sides,
         )
 
@@ -152,10 +151,9 @@ class Cut:
 
 def kind_of(engine: Engine, given: EdgeChunks, along: str) -> Kind:
     """Return the facts of the edges given to all ranks; all ranks call it."""
-    counts = np.array([given.size], np.int64)
-    total = engine.all_reduce(counts, "sum", about="given edges")
+    total = reduce_number(engine, given.size, "sum", "given edges")
     known = given.directed, along, given.weights_dtype, given.sides
-    return Kind(given.vertex_count, int(total[0]), *known)
+    return Kind(given.vertex_count, total, *known)
 
 
 def cut_evenly(
@@ -259,10 +257,10 @@ def target_of(engine: Engine, target: object, total: int, on_gpu: bool = False) 
         return "cuda" if on_all_ranks(engine, on_gpu) else "cpu"
     default = "cuda" if total >= MANY_EDGES else "cpu"
     chosen = on_all(engine, lambda: chosen_target(target, default), _ABOUT)
+    # On GPUs only if all ranks choose them: parts exchange edges from GPU to GPU.
     return "cuda" if on_all_ranks(engine, chosen == "cuda") else "cpu"
 
 
 def on_all_ranks(engine: Engine, own: bool) -> bool:
     """Return whether `own` is true on all ranks; all ranks call it."""
-    found = engine.all_reduce(np.array([own], np.int64), "min", about=_ABOUT)
-    return bool(found[0])
+    return bool(reduce_number(engine, own, "min", _ABOUT))

@@ -10,6 +10,7 @@ host has counts and ghosts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +20,8 @@ import numpy.typing as npt
 from featgraph.cuda import arrays, sorting
 from featgraph.cuda.values import offset_dtype
 from featgraph.graph import Graph
-from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
+from featgraph.graph.building import gpu_edge_kernels
+from featgraph.graph.building import gpu_part_kernels as kernels
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.gpu_edges import marked, taken
 from featgraph.graph.building.gpu_part_edges import PIECE_EDGES, GpuRowEdges
@@ -35,7 +37,8 @@ from featgraph.graph.building.row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.slices.on_gpu import closed_offsets
 from featgraph.graph.views.structure import gpu_edges
-from featgraph.ranks.engines.protocol import Engine
+from featgraph.ranks.engines.messages import reduce_number
+from featgraph.ranks.engines.protocol import Engine, GpuMessages
 from featgraph.ranks.exchange.gpu_messages import gpu_sender_of
 from featgraph.ranks.exchange.gpu_transport import have_windows
 from featgraph.ranks.exchange.windows import ThroughWindows
@@ -69,7 +72,7 @@ def surveyed(engine: Engine, pieces: Pieces, kind: Kind) -> Counted:
     """Count streamed edges on the GPUs of all ranks; all ranks call it."""
     own = survey(pieces, kind.counters, kind.shift, kind.directed)
     sums = np.concatenate((own.ends, own.weights))
-    return Counted.of_all(engine, Counted(own.into, sums), kind)
+    return Counted.of_all(engine, Counted(own.into, sums))
 
 
 def _between(pieces: Pieces, partition: Partition) -> Pieces:
@@ -138,20 +141,22 @@ def build_on_gpu(
     partition, out = cut.partition, None
     if not kind.both_ends:
         out = _sources_of_all(engine, given, partition)
-    arrived = _exchanged(engine, given, kind, partition)
-    size = arrived.size
+    columns, rows = _exchanged(engine, given, kind, partition)
+    size = int(rows.size)
     wanted = _wanted_of(engine, kind, partition, size)
     # Edges are numbered by their index among those that have arrived, in given order.
-    part = Part(lambda: arrived.pieces(PIECE_EDGES), wanted)
+    part = Part(partial(_cut, columns, 0, PIECE_EDGES), wanted)
     edges = GpuRowEdgeList.of_part(part, kind.weights_dtype, lambda: places)
     places = part.numbers()
-    arrived.let_go()
+    # Received edges are released: only the numbers of slots are needed from here on.
+    del columns
+    part.forget()
 
     def numbers() -> HostArray:
         found, twins_from = arrays.read(places), max(size, 1)
-        rows: HostArray = arrived.rows[found % twins_from]
-        rows += (found >= size) * rows.dtype.type(kind.given_count)
-        return rows
+        made: HostArray = rows[found % twins_from]
+        made += (found >= size) * made.dtype.type(kind.given_count)
+        return made
 
     whole = counted.whole(kind)
     return _finish(engine, whole, cut, (part, edges), numbers, out)
@@ -165,10 +170,7 @@ def cut_on_gpu(
     columns = edges.sources, edges.targets, weights
     known = graph.directed, along, whole.weights_dtype
     kind = Kind(graph.vertex_count, graph.given_edge_count, *known)
-
-    def pieces() -> Iterator[Piece]:
-        return _cut(columns, 0, PIECE_EDGES)
-
+    pieces = partial(_cut, columns, 0, PIECE_EDGES)
     return part_of_stream(engine, pieces, kind, cut, whole, keeps_numbers=True)
 
 
@@ -218,9 +220,7 @@ def _sources_of_all(
     counts = arrays.filled((given.vertex_count,), 0, np.int32)
     for chunk in given.chunks:
         sources = chunk.sources
-        arrays.launch_over(
-            gpu_part_kernels.count_entries, sources.size, sources, counts
-        )
+        arrays.launch_over(kernels.count_entries, sources.size, sources, counts)
     found = arrays.read(counts)
     if partition.order is not None:
         found = found[partition.order]
@@ -230,10 +230,8 @@ def _sources_of_all(
 
 def _pieces(given: EdgeChunks) -> Iterator[Piece]:
     for chunk in given.chunks:
-        first = int(chunk.rows)
-        yield from _cut(
-            (chunk.sources, chunk.targets, chunk.weights), first, ROUND_EDGES
-        )
+        columns = chunk.sources, chunk.targets, chunk.weights
+        yield from _cut(columns, int(chunk.rows), ROUND_EDGES)
 
 
 def _cut(
@@ -249,51 +247,27 @@ def _cut(
                 some.append(column)
                 continue
             some.append(arrays.empty((size,), column.dtype))
-            arrays.launch_over(
-                gpu_part_kernels.copy_some, size, column, begin, some[-1]
-            )
+            arrays.launch_over(kernels.copy_some, size, column, begin, some[-1])
         yield Piece(first + begin, *some)
-
-
-class _Arrived:
-    """Received edges, in given order.
-
-    Attributes
-    ----------
-    rows : ndarray of int32 or int64
-        Row in given order of each edge.
-    """
-
-    def __init__(self, columns: tuple[Array, Array, Array | None], rows: Any) -> None:
-        self._columns: Any = columns
-        self.rows: HostArray = rows
-
-    @property
-    def size(self) -> int:
-        """Number of edges."""
-        return int(self.rows.size)
-
-    def pieces(self, most: int) -> Iterator[Piece]:
-        """Yield the edges in pieces, numbered from 0."""
-        return _cut(self._columns, 0, most)
-
-    def let_go(self) -> None:
-        """Release all arrays but the rows."""
-        self._columns = None
 
 
 def _exchanged(
     engine: Engine, given: EdgeChunks, kind: Kind, partition: Partition
-) -> _Arrived:
-    """Send each edge to the owners of its ends; release the given edges."""
+) -> tuple[tuple[Array, Array, Array | None], HostArray]:
+    """Send each edge to the owners of its ends; release the given edges.
+
+    Returns sources, targets and weights of the received edges, in given order, and the
+    row in given order of each.
+    """
     gpu_sender = _gpu_sender(engine)
     bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
     passing = _between(lambda: _pieces(given), partition)
+    # Only counts are kept: flags are made again when the edges are sent.
     going = [
         [_flagged(piece, bound, is_both)[2] for bound in bounds] for piece in passing()
     ]
-    most = engine.all_reduce(np.array([len(going)]), "max", about="rounds of edges")
-    counts = np.zeros((int(most[0]), engine.size), np.int64)
+    most = reduce_number(engine, len(going), "max", "rounds of edges")
+    counts = np.zeros((most, engine.size), np.int64)
     for number, row in enumerate(going):
         counts[number] = row
     coming = exchange_counts(engine, counts)
@@ -314,8 +288,7 @@ def _exchanged(
         _take_columns(gpu_sender, sent, [(s, 0) for s in stores], coming[number], at)
     given.chunks.clear()
     u, v, rows, *weights = stores
-    ends = u, v, weights[0] if weights else None
-    return _Arrived(ends, arrays.read(rows))
+    return (u, v, weights[0] if weights else None), arrays.read(rows)
 
 
 def _gpu_sender(engine: Engine) -> Any:
@@ -351,16 +324,15 @@ def _take_columns(
         is advanced.
     """
     for column, (store, first) in enumerate(stores):
-        messages = [_as_message(some, column) for some in sent]
+        byte = np.dtype(np.uint8)
+        messages = [some[column].view(byte) if some else None for some in sent]
         sizes = [int(count) * store.dtype.itemsize for count in coming]
-        came = gpu_sender.hand_over(messages, sizes, about=_ABOUT)
+        came = gpu_sender.hand_over(GpuMessages(messages, sizes, _ABOUT))
         for rank, message in enumerate(came):
             if message is not None and sizes[rank]:
                 values = message.view(store.dtype)
                 begin = first + int(at[rank])
-                arrays.launch_over(
-                    gpu_part_kernels.put_at, values.size, values, begin, store
-                )
+                arrays.launch_over(kernels.put_at, values.size, values, begin, store)
     at += coming
 
 
@@ -371,7 +343,7 @@ def _flagged(
     size = piece.targets.size
     flags = arrays.empty((size,), np.uint8)
     ends = piece.sources, piece.targets
-    arrays.launch_over(gpu_part_kernels.flag_owned, size, *ends, *bound, is_both, flags)
+    arrays.launch_over(kernels.flag_owned, size, *ends, *bound, is_both, flags)
     places, total = sorting.scanned(flags)
     return flags, places, int(arrays.read(total)[0])
 
@@ -385,17 +357,12 @@ def _columns_for(
         return []
     made = [arrays.empty((count,), dtype) for dtype in dtypes]
     size, chosen = flags.size, (flags, places)
-    first, keep = piece.first, gpu_part_kernels.keep
-    arrays.launch_over(gpu_part_kernels.keep_numbers, size, first, *chosen, made[2])
+    first, keep = piece.first, kernels.keep
+    arrays.launch_over(kernels.keep_numbers, size, first, *chosen, made[2])
     columns = (piece.sources, made[0]), (piece.targets, made[1])
     for column, kept in (*columns, *((piece.weights, kept) for kept in made[3:])):
         arrays.launch_over(keep, size, column, 0, *chosen, kept)
     return made
-
-
-def _as_message(columns: list[Array], number: int) -> Array | None:
-    """Return a view of a column as bytes; None without edges."""
-    return columns[number].view(np.dtype(np.uint8)) if columns else None
 
 
 # -- parts from rows (CSR), without sorting
@@ -420,7 +387,7 @@ class GpuRows:
         if not more:
             return values
         made = arrays.empty((values.size + more,), values.dtype)
-        arrays.launch_over(gpu_part_kernels.put_at, values.size, values, 0, made)
+        arrays.launch_over(kernels.put_at, values.size, values, 0, made)
         return made
 
     def count_cut(self, spans: list[tuple[int, int]]) -> Counts:
@@ -432,7 +399,7 @@ class GpuRows:
                 if rank != own.rank:
                     bounds, at = own.division.own(rank), turn * ranks + rank
                     given = own.sources, begin, end, *bounds, found, at
-                    count = gpu_part_kernels.count_inside
+                    count = kernels.count_inside
                     arrays.launch_over(count, end - begin, *given)
         return arrays.read(found)[: len(spans) * ranks].reshape(-1, ranks)
 
@@ -462,17 +429,17 @@ class GpuRows:
         begin, size = span[0], span[1] - span[0]
         flags = arrays.empty((size,), np.uint8)
         given = edges.sources, begin, *self._own.division.own(rank), flags
-        arrays.launch_over(gpu_part_kernels.flag_inside, size, *given)
+        arrays.launch_over(kernels.flag_inside, size, *given)
         chosen = flags, sorting.scanned(flags)[0]
         targets = arrays.empty((count,), np.int32)
         rows = self._own.offsets, begin, self._span[0], *chosen, targets
-        arrays.launch_over(gpu_part_kernels.keep_rows, size, *rows)
+        arrays.launch_over(kernels.keep_rows, size, *rows)
         made = []
         for column in (edges.sources, edges.rows, edges.weights):
             if column is not None:
                 values = arrays.empty((count,), column.dtype)
                 some = column, begin, *chosen, values
-                arrays.launch_over(gpu_part_kernels.keep, size, *some)
+                arrays.launch_over(kernels.keep, size, *some)
                 made.append(values)
         return [made[0], targets, *made[1:]]
 
@@ -510,31 +477,28 @@ class GpuRows:
     def _localized(self, edges: CutEdges) -> tuple[Array, Array]:
         """Replace sources by local numbers; return ghosts, and offsets of all rows."""
         (first, last), size = self._span, self._own.division.size
+        # An array over all numbers is released before the next one is made.
         marks = arrays.filled((size,), 0, np.uint8)
         for ends in (edges.sources, edges.targets):
-            arrays.launch_over(
-                gpu_part_kernels.mark_others, ends.size, ends, first, last, marks
-            )
+            arrays.launch_over(kernels.mark_others, ends.size, ends, first, last, marks)
         ghosts = marked(marks)
         del marks
         # Rows of ghosts have the received edges, own rows the read ones.
         degrees = arrays.filled((size,), 0, np.int32)
         arrays.launch_over(
-            gpu_part_kernels.count_entries, edges.targets.size, edges.targets, degrees
+            kernels.count_entries, edges.targets.size, edges.targets, degrees
         )
         arrays.launch_over(
-            gpu_part_kernels.put_at, last - first, self._own.degrees, first, degrees
+            kernels.put_at, last - first, self._own.degrees, first, degrees
         )
         known, local_count = (first, ghosts, last - first), last - first + ghosts.size
         numbers = arrays.empty((local_count,), np.int32)
-        arrays.launch_over(gpu_part_kernels.list_own, local_count, *known, numbers)
+        arrays.launch_over(kernels.list_own, local_count, *known, numbers)
         offsets = closed_offsets(taken(degrees, numbers))
         del degrees, numbers
-        local = arrays.filled((size,), gpu_part_kernels.ABSENT, np.int32)
-        arrays.launch_over(gpu_part_kernels.number_own, local_count, *known, local)
-        arrays.launch_over(
-            gpu_part_kernels.localize, edges.sources.size, edges.sources, local
-        )
+        local = arrays.filled((size,), kernels.ABSENT, np.int32)
+        arrays.launch_over(kernels.number_own, local_count, *known, local)
+        arrays.launch_over(kernels.localize, edges.sources.size, edges.sources, local)
         return ghosts, offsets
 
 
@@ -570,15 +534,14 @@ class _GpuGhosts:
             arrays.piece_of(self._ghosts, begin, size, 1) if size else None
             for begin, size in spans
         ]
-        came = self._gpu_sender.hand_over(messages, coming.tolist(), about="ghosts")
+        given = GpuMessages(messages, coming.tolist(), "ghosts")
+        came = self._gpu_sender.hand_over(given)
         self._lists, lists = [], []
         for message in came:
             listed = None
             if message is not None:  # messages are read-only
                 listed = arrays.copy_of(message.view(np.dtype(np.int32)))
-                arrays.launch_over(
-                    gpu_part_kernels.lower, listed.size, listed, self._first
-                )
+                arrays.launch_over(kernels.lower, listed.size, listed, self._first)
             self._lists.append(listed)
             found = np.empty(0, np.int32) if listed is None else arrays.read(listed)
             lists.append(freeze(found))
@@ -587,9 +550,9 @@ class _GpuGhosts:
     def degrees(
         self, values: Array, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
     ) -> HostArray:
-        own, about = values.size, "degrees of ghosts"
+        own = values.size
         made = arrays.empty((own + int(bounds[-1]),), dtype)
-        arrays.launch_over(gpu_part_kernels.put_at, own, values, 0, made)
+        arrays.launch_over(kernels.put_at, own, values, 0, made)
         messages: list[Array | None] = []
         for listed in self._lists:
             message = None
@@ -600,10 +563,11 @@ class _GpuGhosts:
                 message = taken_here.view(np.dtype(np.uint8))
             messages.append(message)
         sizes = (dtype.itemsize * np.diff(bounds)).tolist()
-        came = self._gpu_sender.hand_over(messages, sizes, about=about)
+        sent = GpuMessages(messages, sizes, "degrees of ghosts")
+        came = self._gpu_sender.hand_over(sent)
         for begin, message in zip(bounds.tolist(), came, strict=False):
             if message is not None:
                 sent_counts = message.view(dtype)
                 given = sent_counts, own + begin, made
-                arrays.launch_over(gpu_part_kernels.put_at, sent_counts.size, *given)
+                arrays.launch_over(kernels.put_at, sent_counts.size, *given)
         return arrays.read(made)

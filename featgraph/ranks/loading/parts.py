@@ -26,17 +26,11 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.graph.views.structure import in_offsets
 from featgraph.ranks.engines.protocol import Engine
-from featgraph.ranks.exchange.remote_entries import LazyArray
-from featgraph.ranks.graph import DistributedGraph, PartFacts, Whole
+from featgraph.ranks.exchange.remote_entries import LazyArray, PartEdges
+from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.chunks import Division
 
-__all__ = [
-    "Found",
-    "GhostExchange",
-    "copy_to",
-    "localized",
-    "made_graph",
-]
+__all__ = ["Found", "GhostExchange", "copy_to", "localized", "made_graph"]
 
 Array = npt.NDArray[Any]
 
@@ -118,10 +112,21 @@ def localized(
     words = np.zeros(-(-division.size // WORD), np.uint32)
     before = np.empty(words.size, np.int32)
     lock = threading.Lock()
-    for end in ends:
-        mark = partial(_mark, end, words, lock)
+
+    def mark(ends: Array, begin: int, end: int) -> None:
+        marked = np.zeros_like(words)
+        kernels.mark(ends[begin:end], marked)
+        with lock:
+            np.bitwise_or(words, marked, out=words)
+
+    def localize(ends: Array, begin: int, end: int) -> None:
+        kernels.localize(ends[begin:end], words, before)
+
+    for some in ends:
         # Each thread has a copy of all words, which pays only for many more ends.
-        in_pieces(end.size, end.nbytes if end.size > 32 * words.size else 0, mark)
+        nbytes = some.nbytes if some.size > 32 * words.size else 0
+        in_pieces(some.size, nbytes, partial(mark, some))
+    # A rank owns whole words; own vertices are no ghosts, and are numbered before them.
     own = slice(-(-first // WORD), -(-last // WORD))
     words[own] = 0
     ghosts = np.empty(kernels.count_words(words, before), np.int32)
@@ -129,27 +134,9 @@ def localized(
     before += np.int32(last - first)
     words[own] = 0xFFFFFFFF
     before[own] = np.arange(0, last - first, WORD)
-    for end in ends:
-        localize = partial(_localize, end, words, before)
-        in_pieces(end.size, end.nbytes, localize)
+    for some in ends:
+        in_pieces(some.size, some.nbytes, partial(localize, some))
     return division.places(ghosts)
-
-
-def _mark(
-    ends: Array, words: Array, lock: threading.Lock, begin: int, end: int
-) -> None:
-    from featgraph.graph.partition import kernels  # loads Numba
-
-    own = np.zeros_like(words)
-    kernels.mark(ends[begin:end], own)
-    with lock:
-        np.bitwise_or(words, own, out=words)
-
-
-def _localize(ends: Array, words: Array, before: Array, begin: int, end: int) -> None:
-    from featgraph.graph.partition import kernels  # loads Numba
-
-    kernels.localize(ends[begin:end], words, before)
 
 
 def made_graph(
@@ -215,8 +202,10 @@ def made_graph(
     if starts is None:
         starts = _starts(engine, shard)
     rows = found.rows
-    facts = PartFacts(along, rows if callable(rows) else freeze(rows), starts, degrees)
-    graph = DistributedGraph(replace(whole, traits=traits), shard, engine, facts)
+    rows = rows if callable(rows) else freeze(rows)
+    edges = PartEdges(shard, along, rows, starts)
+    whole = replace(whole, traits=traits)
+    graph = DistributedGraph(whole, shard, engine, edges, degrees)
     graph.keeps_idle = keeps_idle
     return graph
 

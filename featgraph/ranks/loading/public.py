@@ -30,7 +30,6 @@ from featgraph.base.errors import (
     GraphInputError,
 )
 from featgraph.cuda.values import offset_dtype
-from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph import Graph
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.drawn import Drawing
@@ -66,11 +65,8 @@ from featgraph.graph.slices.read import (
     within_a_side,
 )
 from featgraph.ranks.engines.failures import on_all, require_same
-from featgraph.ranks.engines.loopback import (
-    current_engine,
-    engine_of_process,
-    is_begun,
-)
+from featgraph.ranks.engines.loopback import current_engine, engine_of_process, is_begun
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.build import (
@@ -93,14 +89,7 @@ from featgraph.ranks.loading.cutting import (
 from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rows import HostRows, OwnRows, part_of_rows
 
-__all__ = [
-    "drawing_in_parts",
-    "edges_in_parts",
-    "file_in_parts",
-    "matrix_in_parts",
-    "set_up",
-    "warn_alone",
-]
+__all__ = ["set_up"]
 
 Array = npt.NDArray[Any]
 
@@ -218,7 +207,7 @@ def _of_text(
     layout = on_all(engine, begin, about)
     require_same(
         engine,
-        str(replace(layout, path="")),
+        str(replace(layout, path="")),  # hosts may have the file at other paths
         "ranks read different files",
         "one file on all ranks",
         about,
@@ -270,9 +259,9 @@ def _require_numbers(
 
     ends = sum(2 * chunk.size for chunk in chunks)
     about = "ids that occur"
-    total = engine.all_reduce(np.array([ends], np.int64), "sum", about=about)
-    if count > int(total[0]):
-        raise _named(layout, f"ids up to {count - 1} of {int(total[0])} ends")
+    total = reduce_number(engine, ends, "sum", about)
+    if count > total:
+        raise _named(layout, f"ids up to {count - 1} of {total} ends")
     words = np.zeros(-(-count // 32), np.uint32)
     for chunk in chunks:
         kernels.mark(chunk.sources, words)
@@ -291,8 +280,7 @@ def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
     sides = bool(found[:, 1].any()), bool(found[:, 2].any())
     before = int(found[: engine.rank, 0].sum())
     on_all(engine, lambda: seen.check(total, sides, before), about)
-    most = engine.all_reduce(np.array([seen.highest]), "max", about=about)
-    return int(most[0]) + 1
+    return reduce_number(engine, seen.highest, "max", about) + 1
 
 
 def _one_type_of_weights(engine: Engine, layout: Layout, given: EdgeChunks) -> None:
@@ -345,31 +333,20 @@ def draw_parts(
     bounds = [drawing.count * r // engine.size for r in range(engine.size + 1)]
     share = bounds[engine.rank], bounds[engine.rank + 1]
     if target == "cuda":
-        return _draw_on_gpu(engine, drawing, directed, along, share)
+        from featgraph.ranks.loading.on_gpu import part_of_stream, surveyed
+
+        reals = None if drawing.weights is None else np.dtype(np.float32)
+        known = directed, along, reals, drawing.sides
+        kind = Kind(drawing.vertex_count, drawing.count, *known)
+        counted = surveyed(engine, drawing.pieces(*share), kind)
+        cut, whole = cut_evenly(engine, kind, counted), counted.whole(kind)
+        return part_of_stream(engine, drawing.pieces(), kind, cut, whole)
     chunk = Chunk(*drawing.on_host(*share))
     dtype = None if chunk.weights is None else chunk.weights.dtype
     given = EdgeChunks([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
-    del chunk
+    del chunk  # `given` releases it when it is sent
     number_rows(engine, given)
     return build(engine, given, along)
-
-
-def _draw_on_gpu(
-    engine: Engine,
-    drawing: Drawing,
-    directed: bool,
-    along: str,
-    share: tuple[int, int],
-) -> DistributedGraph:
-    """Build a distributed graph of generated edges on the GPUs of all ranks."""
-    from featgraph.ranks.loading.on_gpu import part_of_stream, surveyed
-
-    dtype = None if drawing.weights is None else np.dtype(np.float32)
-    known = directed, along, dtype, drawing.sides
-    kind = Kind(drawing.vertex_count, drawing.count, *known)
-    counted = surveyed(engine, drawing.pieces(*share), kind)
-    cut, whole = cut_evenly(engine, kind, counted), counted.whole(kind)
-    return part_of_stream(engine, drawing.pieces(), kind, cut, whole)
 
 
 def load_slices(
@@ -415,45 +392,37 @@ def load_slices(
     manifest = slices.manifest
     what, fix = "ranks read different slices", "give all ranks one folder"
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
-    on_gpu = target_of(engine, target, manifest.edge_count) == "cuda"
+    readers: Any = StoredRows
+    steps: Any = HostRows
+    if target_of(engine, target, manifest.edge_count) == "cuda":
+        from featgraph.graph.slices.on_gpu import RowsOnGpu  # imports the dialect
+        from featgraph.ranks.loading.on_gpu import GpuRows
+
+        readers, steps = RowsOnGpu, GpuRows
     along, working = how.along, working_ranks(engine, how.ranks)
     own, rows, names, sums = on_all(
-        engine, lambda: _own_rows(slices, engine, working, on_gpu), about
+        engine, lambda: _own_rows(slices, engine, working, readers), about
     )
     if manifest.sides is not None:
-        within = np.array([rows.has_edge_within_a_side(own.sources)], np.int64)
-        if engine.all_reduce(within, "max", about="edges in a side")[0]:
+        within = rows.has_edge_within_a_side(own.sources)
+        if reduce_number(engine, within, "max", "edges in a side"):
             raise within_a_side(slices)
     division = own.division
     if division.numbers is not None:
         own.sources = rows.renumbered(own.sources, division.numbers)
-    steps: Any = HostRows
-    if on_gpu:
-        from featgraph.ranks.loading.on_gpu import GpuRows
-
-        steps = GpuRows
     found = part_of_rows(engine, own, along, about, steps)
     require_sums(slices, engine.all_reduce(sums, "sum", about=about))
-    whole = Whole(
-        manifest.vertex_count,
-        manifest.given_count,
-        manifest.edge_count,
-        manifest.directed,
-        manifest.weights_dtype,
-        names,
-        manifest.digest,
-        manifest.weights_digest,
-        GraphTraits(),
-        manifest.sides,
-    )
+    whole = Whole.of(manifest, (manifest.digest, manifest.weights_digest), names)
     is_idle = working < engine.size
     return made_graph(engine, whole, division.partition, along, found, is_idle)
 
 
 def _own_rows(
-    slices: Slices, engine: Engine, working: int, on_gpu: bool
+    slices: Slices, engine: Engine, working: int, readers: Any
 ) -> tuple[OwnRows, PlacedRows, VertexNames | None, npt.NDArray[np.uint64]]:
-    """Read a rank's own rows, to the GPU or the host, and map arrays of all vertices.
+    """Read a rank's own rows, and map arrays of all vertices.
+
+    `readers` is the type of `PlacedRows` that reads them to the host or the GPU.
 
     Returns
     -------
@@ -470,7 +439,7 @@ def _own_rows(
     manifest, rank = slices.manifest, engine.rank
     division, ranges = _divided(slices, engine.size, rank, working)
     names = read_names(slices, maps=True)
-    rows = _kind_of_rows(on_gpu).of(slices, ranges)
+    rows = readers.of(slices, ranges)
     (first, last), starts = ranges[0], None
     if manifest.sides is None and first < last:
         words = slices.read("words", first // WORD, -(-last // WORD))
@@ -496,14 +465,6 @@ def _own_rows(
     at_place = rows.offsets, rows.degrees, rows.read("sources")
     known: Any = manifest.given_count, manifest.directed, outs, starts
     return OwnRows(division, rank, *at_place, read, *known), rows, names, sums
-
-
-def _kind_of_rows(on_gpu: bool) -> Any:
-    if not on_gpu:
-        return StoredRows
-    from featgraph.graph.slices.on_gpu import RowsOnGpu  # imports the dialect
-
-    return RowsOnGpu
 
 
 def _divided(

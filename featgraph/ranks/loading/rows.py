@@ -23,6 +23,7 @@ from featgraph.graph import Graph
 from featgraph.graph.building.edges import Adjacency, freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.ranks.engines.failures import on_all
+from featgraph.ranks.engines.messages import reduce_number
 from featgraph.ranks.engines.protocol import Engine
 from featgraph.ranks.loading.chunks import (
     ROUND_EDGES,
@@ -147,15 +148,16 @@ def part_of_rows(
     """
     steps: RowSteps = kind(engine, own)
     size = int(own.sources.size)
-    rounds = np.array([-(-size // steps.round_edges) if along == "both" else 0])
-    most = engine.all_reduce(rounds, "max", about="rounds of edges")
-    round_count = min(int(most[0]), steps.most_rounds)
+    rounds = -(-size // steps.round_edges) if along == "both" else 0
+    most = reduce_number(engine, rounds, "max", "rounds of edges")
+    round_count = min(most, steps.most_rounds)
     step = -(-size // max(round_count, 1))
     spans = list(pairwise(min(turn * step, size) for turn in range(round_count + 1)))
     going = steps.count_cut(spans)
     coming = exchange_counts(engine, going)
     sizes = coming.sum(axis=0)
     came = int(sizes.sum())
+    # The shorter array is released: each is as long as the edges of the rank.
     own.sources = sources = steps.room(own.sources, came)
     rows, weights = on_all(engine, lambda: own.read(sources, came), about)
     targets = steps.room(None, came)
@@ -204,7 +206,7 @@ class HostRows:
                     to[:] += counts
 
             in_pieces(sources.size, sources.nbytes, count)
-        going[:, self._engine.rank] = 0
+        going[:, self._engine.rank] = 0  # these edges are not cut
         return going
 
     def exchange(

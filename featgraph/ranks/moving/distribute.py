@@ -211,21 +211,20 @@ class Mover:
 
     def rows(self, own: Array) -> Array:
         """Return the rows of the vertices that this rank owns after the move."""
-        parts = [np.ascontiguousarray(own[some]) for some in self._sent]
-        return self._handed(parts)
+        return self._handed(own, self._sent)
 
     def slots(self, offsets: Array, values: Array) -> Array:
         """Return the values of the edges in the rows of these vertices.
 
         `offsets` are the CSR offsets of own rows before the move.
         """
-        ends = [
+        ends = (
             (int(offsets[some.start]), int(offsets[some.stop])) for some in self._sent
-        ]
-        parts = [np.ascontiguousarray(values[begin:end]) for begin, end in ends]
-        return self._handed(parts)
+        )
+        return self._handed(values, [slice(*pair) for pair in ends])
 
-    def _handed(self, parts: list[Array]) -> Array:
+    def _handed(self, own: Array, sent: Sequence[slice]) -> Array:
+        parts = [np.ascontiguousarray(own[some]) for some in sent]
         found = self._engine.all_to_allv(parts, about="rows of other owners")
         return np.concatenate(found)
 
@@ -296,6 +295,7 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
         about="cuts",
     )
     mover = Mover(engine, before, after)
+    # On the host, also for GPUs: rows are uploaded as they are, without sorting (0062).
     own, about = _moved(graph, mover, Division.of(after)), "edges of other owners"
     found = part_of_rows(engine, own, graph.along, about, HostRows)
     return made_graph(engine, graph.whole, after, graph.along, found)
@@ -321,6 +321,7 @@ def _moved(graph: DistributedGraph, mover: Mover, division: Division) -> OwnRows
     dtype = offset_dtype(2 * graph.given_edge_count)
 
     def read(_: Array, more: int) -> tuple[Array, Array | None]:
+        # Popped, so that each array is released once it is copied.
         given = with_room(moved.pop("rows"), more, dtype)
         if "weights" not in moved:
             return given, None

@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import NDArray
 
 from featgraph.base.activity import doing
 from featgraph.base.dataclass import dataclass
@@ -45,25 +44,21 @@ from featgraph.program.state import State
 from featgraph.ranks.engines.messages import hosts_of
 from featgraph.ranks.exchange.vertex_sets import packed, unpacked
 from featgraph.ranks.graph import DistributedGraph
-from featgraph.ranks.moving.distribute import (
-    Mover,
-    recut,
-    with_ghosts,
-)
+from featgraph.ranks.moving.distribute import Mover, recut, with_ghosts
 from featgraph.runtime.checkpoints.resume_point import go_on, take
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.run import Repartition, Run
 from featgraph.runtime.loops.run_state import RunState
 from featgraph.runtime.memory.buffers import Buffers
 
-__all__ = ["RankMoves", "Work", "agreeing", "cut_evenly", "joined"]
+__all__ = ["RankMoves"]
 
 #: Passes of the fit over all measurements; the disagreement that remains is below the
 #: noise of clocks.
 _PASSES = 16
 
-Numbers = NDArray[np.int64]
-Reals = NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +239,6 @@ def cut_evenly(
     return places[near]
 
 
-Cuts = npt.NDArray[np.int64]
 #: Seconds of a move for each edge and vertex of a rank, until one is measured: 0.4 to
 #: 1.1e-7 s of processor time, the most with few edges a vertex (AMD EPYC, 2026-11-27).
 ASSUMED_S = 1e-7
@@ -336,12 +330,11 @@ class RankMoves:
     def _expected(self) -> Expected:
         """Return the expected work of the graph, and the host of each rank."""
         graph: Any = self._state.graph
-        engine = graph.engine
-        return Expected(work_of(graph), hosts_of(engine))
+        return Expected(work_of(graph), hosts_of(graph.engine))
 
 
 def move_state(
-    state: State, run: Run, run_state: RunState, cuts: Cuts
+    state: State, run: Run, run_state: RunState, cuts: Numbers
 ) -> Callable[[RunState], None]:
     """Move the State of a run; return a function that restores pending vertices.
 
@@ -369,7 +362,7 @@ def work_of(graph: DistributedGraph) -> Work:
     edges = np.asarray(graph.part.in_edges.row_offsets)[own]
     work = weights.edge * edges + weights.vertex * own
     parts = engine.all_gather(np.diff(work), about="in-edges")
-    return Work(places, np.concatenate(([0.0], np.cumsum(np.concatenate(parts)))))
+    return Work(places, _summed(np.concatenate(parts)))
 
 
 Array = npt.NDArray[Any]
@@ -502,7 +495,7 @@ class Expected:
     """
 
     work: Work
-    hosts: Sequence[int] | NDArray[np.int64]
+    hosts: Sequence[int] | Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -566,18 +559,15 @@ class Balancer:
         self._seen.append(np.asarray(seconds, np.float64))
         del self._seen[: -max(self._window, _MOST_SEEN)]
 
-    def forget(self) -> None:
-        """Drop the times of supersteps so far."""
-        self._seen.clear()
-
     def proposal(self, supersteps_left: float) -> Move | None:
         """Return a move that pays within `supersteps_left`; None if none does."""
         if self.cuts.size < 3 or len(self._seen) < self._window:
             return None
+        least_s = self._costs.of(is_within=True)  # the cheapest move
         if (
             self._added % _EVERY
             or self._added < self._look_at
-            or self._seen[-1].max() * supersteps_left <= self._costs.least_s
+            or self._seen[-1].max() * supersteps_left <= least_s
         ):
             return None
         seen = np.array(self._seen)
@@ -588,7 +578,7 @@ class Balancer:
         # The upper bound of any gain.
         excess = float(typical.max() - typical.mean())
         is_even = excess <= TOLERATED * typical.mean()
-        if is_even or excess * supersteps_left <= self._costs.least_s:
+        if is_even or excess * supersteps_left <= least_s:
             return None
         found = self._found(seen, typical, supersteps_left)
         if found is None:
@@ -603,7 +593,7 @@ class Balancer:
         self._last, self.found_s = move, math.nan
         self.cuts = move.cuts
         self._costs.note(move.is_within, took_s)
-        self.forget()
+        self._seen.clear()
 
     def _found(self, seen: Reals, typical: Reals, left: float) -> Move | None:
         """Return a move that pays, within hosts if possible; None if none does."""
@@ -668,9 +658,8 @@ class Balancer:
     def settle(self) -> None:
         """Set `found_s` by the supersteps since the last move, if there are any."""
         if self._last is not None and self._seen:
-            self.found_s = self._last.before_s - float(
-                np.median(self._seen, axis=0).max()
-            )
+            slowest = float(np.median(self._seen, axis=0).max())
+            self.found_s = self._last.before_s - slowest
 
     def _gained_too_little(self, slowest: float) -> bool:
         """Set `found_s`, once after a move; return whether it is too small.
@@ -712,8 +701,3 @@ class _Costs:
         if is_within:
             return within
         return max(within, self._measured_s.get(False, self._expected_s))
-
-    @property
-    def least_s(self) -> float:
-        """Expected seconds of the cheapest move."""
-        return self.of(True)

@@ -27,6 +27,7 @@ import featgraph as fg
 from featgraph.distributed import Engine
 from featgraph.ranks.engines import messages, shared_memory, torch_engine
 from featgraph.ranks.engines.messages import led
+from featgraph.ranks.engines.protocol import GpuMessages
 from featgraph.ranks.engines.shared_memory import SharedEngine
 from featgraph.ranks.launching import start
 
@@ -340,7 +341,7 @@ def arrays_of_gpus(engine: Any) -> Any:
     # Rank r hands (2 r + to) % 4 numbers to each.
     sizes = [8 * ((2 * r + engine.rank) % 4) for r in range(engine.size)]
     before = engine.traffic.copy()
-    came = engine.hand_over(arrays, sizes, about="rows")
+    came = engine.hand_over(GpuMessages(arrays, sizes, "rows"))
     traffic = engine.traffic - before
     engine.barrier()
     received = [None if c is None else c.view(np.int64).tolist() for c in came]
