@@ -252,7 +252,11 @@ def iterate(
             order.end(run)
     COMPILER.begin()
     if supersteps is None and not run.converged and run.supersteps >= limit:
-        _warn_of_limit(run)
+        warnings.warn(
+            f"not converged after {run.supersteps} supersteps; raise max_supersteps",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
     return run
 
 
@@ -287,14 +291,6 @@ def _of_graph(state: State, device: str, options: dict[str, Any]) -> dict[str, A
     partition = state.graph.ranks.shard.partition
     working = None if partition.working == partition.parts else partition.working
     return {"wire_dtype": options.get("wire_dtype"), "working": working}
-
-
-def _warn_of_limit(run: Run) -> None:
-    warnings.warn(
-        f"not converged after {run.supersteps} supersteps; raise max_supersteps",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
 
 
 def _limit(settings: dict[str, Any]) -> int:

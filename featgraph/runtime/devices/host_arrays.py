@@ -75,9 +75,11 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
     if name == "edge_twin":
         return graph.twins
     if name.startswith(("upper_", "lower_", "both_", "order_", "degree_")):
-        return _oriented_array(graph, name)
-    if name in {"triangle_chunks", "edge_chunks"}:
-        return _triangle_chunks(graph, name)
+        return oriented_array(graph.oriented, name)
+    if name == "triangle_chunks":
+        return row_chunks(graph.oriented.work)
+    if name == "edge_chunks":
+        return edge_chunks(graph.edge_count)
     if name == "edge_word_chunks":
         words = word_count(graph.edge_count)
         most = import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD
@@ -121,11 +123,6 @@ def cut_windows(
     return np.append(np.flatnonzero(is_first), count).astype(np.int32)
 
 
-def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
-    """Return an array of the oriented graph by its name."""
-    return oriented_array(graph.oriented, name)
-
-
 def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
     """Return an array of an oriented graph by its name: see `Oriented`."""
     rows, _, array = name.partition("_")
@@ -142,13 +139,6 @@ def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
         "positions": adjacency.edge_ids,
     }
     return arrays[array]  # type: ignore[no-any-return]
-
-
-def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
-    """Return cuts of oriented rows, or of edges, into chunks of about equal work."""
-    if name == "edge_chunks":
-        return edge_chunks(graph.edge_count)
-    return row_chunks(graph.oriented.work)
 
 
 def edge_chunks(edge_count: int) -> npt.NDArray[np.int64]:

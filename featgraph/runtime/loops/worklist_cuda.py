@@ -335,7 +335,8 @@ class CudaQueue:
         none = device.sets.empty(bound.word_count)
         bound.stale.freshen(buffers, kernel.plan.phases[0], none)
         data = bound.data(Frontier(), None)
-        keys = self._keys()
+        waiting = self._waiting
+        keys = Keys() if waiting is None else waiting.keys(self._step.plan)
         lists = memory.begin(pending.words, most, _MOST_AWAY, keys)
         rows = [buffers.graph[name] for name in queue.graph]
         function = kernel.queue if staged is None else staged.function
@@ -361,10 +362,6 @@ class CudaQueue:
         if self._waiting is None:
             run_state.runs[0].note_edges(ran.words, ran.edges)
         return ran
-
-    def _keys(self) -> Keys:
-        waiting = self._waiting
-        return Keys() if waiting is None else waiting.keys(self._step.plan)
 
     def _find_stage(self, loop: Kernel) -> tuple[StagedKernel | None, list[Any]]:
         """Return the loop with the stage in it and the stage's arguments.

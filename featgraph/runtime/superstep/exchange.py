@@ -21,7 +21,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.program.active import Holder
 from featgraph.program.combines import Combine
-from featgraph.runtime.devices.protocol import Array, Device, Reach
+from featgraph.runtime.devices.protocol import Array, Device
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays
 
@@ -263,7 +263,7 @@ class Exchange:
 
 
 #: Device -> the exchange of runs on one rank, made once.
-_alone = cache(Exchange)
+_alone: Any = cache(Exchange)
 
 #: The context of `losses_on` on one rank.
 _NO_LOSSES = nullcontext()

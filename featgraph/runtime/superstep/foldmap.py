@@ -114,7 +114,15 @@ class FoldMap:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reduced(self)
+        # By its name in a module, if there is one: the same object is found again.
+        if self.vertices is not None:
+            return FoldMap.on, (self.base, self.vertices)
+        for function in self.program.functions:
+            module = function.function.__module__
+            name = name_in(module, self)
+            if name is not None:
+                return named, (FoldMap, module, name)
+        return foldmap, self.program.functions
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FoldMap:
         return self  # immutable
@@ -239,8 +247,12 @@ class FoldMap:
             if graph.ranks is not None:
                 exchange_of(graph, device)  # checks that ranks have one target
             kernel = self.kernel(state, device.name, options, incremental=incremental)
-            found = _with_kernel(known, kernel, device) if known else None
-            found = found or _taken_up(kernel, state, device)
+            for other in known.values():  # other options may share the kernel
+                if other.kernel is kernel and other.device is device:
+                    found = other
+                    break
+            else:
+                found = _taken_up(kernel, state, device)
             known[key] = found = found or Superstep(kernel, state, device)
             found.renew(made_for)
             for note in PREPARED:
@@ -443,34 +455,12 @@ class FoldMap:
         return f"{text}\n\n{limited}"
 
 
-def _with_kernel(
-    known: _Supersteps, kernel: Kernel, device: Device
-) -> Superstep | None:
-    """Return the superstep of a kernel that other options share, or None."""
-    for superstep in known.values():
-        if superstep.kernel is kernel and superstep.device is device:
-            return superstep
-    return None
-
-
 def _taken_up(kernel: Kernel, state: State, device: Device) -> Superstep | None:
     """Return the superstep of a deleted State, bound to this one; None without one."""
     found: Superstep | None = arrays_for(state, device).idle.take((kernel, device))
     if found is not None:
         found.take_up(state)
     return found
-
-
-def _reduced(step: FoldMap) -> tuple[Any, ...]:
-    """Return the result of ``__reduce__``: by name in a module, if there is one."""
-    if step.vertices is not None:
-        return FoldMap.on, (step.base, step.vertices)
-    for function in step.program.functions:
-        module = function.function.__module__
-        name = name_in(module, step)
-        if name is not None:
-            return named, (FoldMap, module, name)
-    return foldmap, step.program.functions
 
 
 def require_state(state: Any) -> State:
@@ -532,11 +522,6 @@ def words_on(given: ActiveSet, state: State, device: Device) -> Any:
     """Return the living vertices of a set, as words on a device."""
     holder = exchange_of(state.graph, device).holder
     words = given.on(holder, room_of(state, device))
-    return among_living(words, state, device)
-
-
-def among_living(words: Any, state: State, device: Device) -> Any:
-    """Return the vertices of a set that are not dead."""
     if state.graph.living is None:
         return words
     everyone = arrays_for(state, device).everyone

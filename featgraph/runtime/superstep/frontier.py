@@ -82,7 +82,8 @@ class Incremental:
         All aggregates become stale if the changes are unknown (None), or if a scalar
         that the gathers read has changed.
         """
-        scalars = self._scalars_read()
+        names = self.kernel.plan.facts.incremental_scalars
+        scalars = ScalarsRead(self.state, names).read()
         holds = self.is_known and changed is not None and scalars == self.scalars
         if not holds:
             self._make_stale(buffers)
@@ -128,11 +129,6 @@ class Incremental:
     def _fields(self, source: str) -> list[Any]:
         """Return the fields of `d` from a source: "incremental", or "seen" (copies)."""
         return [f for f in self.kernel.kernel_source.fields if f.source == source]
-
-    def _scalars_read(self) -> tuple[Any, ...]:
-        """Return the scalars and vectors that incremental gathers read, as bytes."""
-        names = self.kernel.plan.facts.incremental_scalars
-        return ScalarsRead(self.state, names).read()
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,10 +258,6 @@ class Frontier:
     stopped: Words = None
     targets: Words = None
     data: Any = None
-
-    def make_all_due(self) -> None:
-        """Make every vertex due for the remaining phases."""
-        self.all_due, self.base = True, None
 
 
 class Due:

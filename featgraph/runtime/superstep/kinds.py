@@ -97,7 +97,7 @@ def finish_vertices(
     """
     due, passed, before = given["due"], given["passed"], frontier.passed
     for name in own.phase.restores_behind:
-        bound.stale.restore(bound.buffers, name, due, passed)
+        bound.stale.refresh(bound.buffers, name, due, passed)
     if before is None and own.is_last:
         frontier.passed = passed
         return
@@ -339,7 +339,7 @@ def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
     Without one, make all vertices due and return None.
     """
     if name not in bound.state:
-        frontier.make_all_due()
+        frontier.all_due, frontier.base = True, None
         return None
     current = bound.buffers.property(name)
     shape, dtype = (current.size,), name_of(current.dtype)
