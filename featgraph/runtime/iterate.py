@@ -235,6 +235,7 @@ def iterate(
             **_of_graph(state, device.name, options),
         )
         bar = progress_bar(checked["progress"], limit)
+        # A copy of the State, such as one that a callback saves, has them as well.
         state.live.append(order.left_over)
         try:
             run_state.release()
@@ -250,6 +251,7 @@ def iterate(
             order.run_state.store_pending()
             state.live.remove(order.left_over)
             order.end(run)
+    # The run no longer needs the compiler, which has one lock for all threads.
     COMPILER.begin()
     if supersteps is None and not run.converged and run.supersteps >= limit:
         warnings.warn(
@@ -576,6 +578,7 @@ def make_run_state(settings: RunOptions) -> tuple[RunState, Watched]:
         are_sets_here=settings.log_fits,
     )  # fmt: skip
     waiting = _make_waiting(settings, steps, watched)
+    # Kept aggregates need the values of sources at the start of a superstep.
     for step in steps:
         step.may_be_incremental = not (waiting or is_asynchronous)
         step.spreads = waiting is None

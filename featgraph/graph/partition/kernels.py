@@ -304,6 +304,7 @@ def mark(ends: _Array, words: _Array) -> None:
 @jit
 def _ones(word: Any) -> int:
     """Count the bits of a word."""
+    # Sums of two bits, of four and of eight; the product adds up the four bytes.
     x = np.uint32(word)
     x = x - ((x >> np.uint32(1)) & np.uint32(0x55555555))
     x = (x & np.uint32(0x33333333)) + ((x >> np.uint32(2)) & np.uint32(0x33333333))
@@ -339,6 +340,7 @@ def localize(ends: _Array, words: _Array, before: _Array) -> None:
 
     `before` has the number of the first bit of each word; words may be in any order.
     """
+    # The local number is the number of set bits before that of the vertex.
     for i in range(ends.size):
         u = ends[i]
         below = (np.uint32(1) << np.uint32(u & 31)) - np.uint32(1)

@@ -601,6 +601,7 @@ class Writer:
             self._write(graph, body, parts)
             self._report()
             return
+        # Not a daemon: the interpreter's exit waits for the checkpoint.
         self._thread = threading.Thread(
             target=self._write, args=(graph, body, parts), name="featgraph checkpoint"
         )

@@ -70,7 +70,7 @@ class _RowWalks:
         self, words: Words, graph: DeviceGraph, along: str, total: Array
     ) -> None:
         """Store the number of edges in the rows of a set in ``total[0]``."""
-        self._arrays.driver.set_words(address_of(total), 0, 2)
+        self._arrays.driver.set_words(address_of(total), 0, 2)  # one int64
         kernel = graph.kernel("count", along)
         self.run(kernel, scanning(words), (words, total))
 
@@ -389,6 +389,8 @@ class CudaKeys:
         """Store the smallest ``sign * key`` of a set in ``Own.extremes[1]``."""
         width, sign = order
         own, driver = self._arrays.own, self._arrays.driver
+        # The kernel lowers the number by atomics. It is set by words of 32 bits, the
+        # lower half first in memory.
         high, low = divmod(_INF, 1 << 32)
         driver.set_words(own.total_address + 8, low, 1)
         driver.set_words(own.total_address + 12, high, 1)

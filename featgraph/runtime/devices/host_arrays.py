@@ -81,10 +81,7 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
     if name == "edge_chunks":
         return edge_chunks(graph.edge_count)
     if name == "edge_word_chunks":
-        words = word_count(graph.edge_count)
-        most = import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD
-        count = max(1, min(most, words // 128))
-        return np.linspace(0, words, count + 1).astype(np.int64)
+        return edge_chunks(word_count(graph.edge_count), _LEAST_EDGES // 32)
     if name == "word_chunks":
         return np.arange(word_count(graph.vertex_count) + 1)
     if name == "vertex_blocks":
@@ -141,11 +138,15 @@ def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
     return arrays[array]  # type: ignore[no-any-return]
 
 
-def edge_chunks(edge_count: int) -> npt.NDArray[np.int64]:
-    """Return cuts of edge ids into chunks of equal size."""
+#: Fewest edges of a chunk of equal size.
+_LEAST_EDGES = 4096
+
+
+def edge_chunks(count: int, least: int = _LEAST_EDGES) -> npt.NDArray[np.int64]:
+    """Return cuts of edge ids, or words of them, into chunks of equal size."""
     threads = import_whole("numba").get_num_threads()
-    count = max(1, min(threads * CHUNKS_PER_THREAD, edge_count // 4096))
-    return np.linspace(0, edge_count, count + 1).astype(np.int64)
+    chunks = max(1, min(threads * CHUNKS_PER_THREAD, count // least))
+    return np.linspace(0, count, chunks + 1).astype(np.int64)
 
 
 def row_chunks(work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -218,6 +218,8 @@ def is_dense(
     number of edges from active sources; without it, the `count` active vertices are
     assumed to have the average degree.
     """
+    # A pushed edge counts as four reads of a pull, which takes about
+    # vertex_count * edge_count / edges reads.
     if edges is not None:
         return 4 * edges**2 >= vertex_count * edge_count
     return count is not None and 4 * count**2 * edge_count >= vertex_count**3

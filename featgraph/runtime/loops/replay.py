@@ -434,6 +434,7 @@ class DeviceReplay:
 
     def run(self, how: ReplayMode) -> bool:
         """Run one loop; return whether it has ended with a whole cycle."""
+        # An interrupt between a launch and its bookkeeping would lose commits.
         with deferred_interrupts() as came:
             try:
                 try:
@@ -456,6 +457,7 @@ class DeviceReplay:
             limit=min(how.limit - how.limit % loop.step, loop.most),
             seconds=_MOST_AWAY,
             late_seconds=how.most_late,
+            # -1, which no count equals: a count of 0 must not stand for all vertices.
             vertices=run_state.state.graph.living_count or -1,
             pending=tuple(
                 EVERYTHING if p.words is None or p.count is None else p.count
@@ -475,6 +477,7 @@ class DeviceReplay:
                 if came:
                     loop.stop()
         finally:
+            # After an exception the device is still in the loop; `read` waits for it.
             loop.stop()
             self._report = report = loop.read()
             seconds = report.seconds

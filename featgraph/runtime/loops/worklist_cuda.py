@@ -141,6 +141,7 @@ class QueueMemory:
         head[words_of.KEY] = keys.number
         size = 8 * words_of.LOG
         driver.write(loops.address, int(head.ctypes.data), size)
+        # The kernel sets the bits of the pending vertices.
         left = self._device.sets.empty(word_count(self._count))
         lists = words_of.Lists(active, left, *self._lists, loops.words)
         if self._far is None:
@@ -271,6 +272,7 @@ class CudaQueue:
         if kernel is None:
             return None
         begun = time.perf_counter()
+        # An interrupt between the launch and its bookkeeping would lose commits.
         with deferred_interrupts():
             ran = self._run(kernel, pending, most)
         if not ran.counts:

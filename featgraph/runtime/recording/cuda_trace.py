@@ -525,7 +525,7 @@ class TracedDriver:
 
     def mark(self, event: Any, stream: Any) -> None:
         """Record an event on a stream; 0 is the default one."""
-        self._send_all()
+        self._send_all()  # the event stands for all calls before it
         self._driver.streams.mark(event, stream)
         self.note("mark", event, stream)
 
@@ -546,7 +546,7 @@ class TracedDriver:
 
     def write(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes from host memory, which may be overwritten on return."""
-        self._send_all()
+        self._send_all()  # calls that were held back may read the old bytes
         self._driver.write(target, source, size)
         self.note(*OPAQUE)
 
@@ -555,6 +555,7 @@ class TracedDriver:
         own = self._own
         deferred, operation = own.deferred, ("read", target, source, size)
         if deferred is not None and deferred.takes(operation):
+            # The calls of the loop are neither traced nor held back.
             operations, own.operations, own.deferred = own.operations, None, None
             try:
                 words = deferred.instead()

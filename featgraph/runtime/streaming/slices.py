@@ -514,6 +514,8 @@ class SlicedSweeps:
         viewed: dict[str, Array] = {}
         if not rows.edges:  # edge ids are positions in the slice
             touched, viewed = self._touched(own, given)
+            # Values of edges are in the order of in-edges, so that only slices of
+            # these have them in one piece.
             if (touched or viewed) and phase.rows_along != "in":
                 return None
             found |= touched

@@ -283,6 +283,7 @@ class BoundState:
         if fault is not None:
             extra = {**extra, "fault": fault}
         values = self._data.find(state, self.buffers, extra, frontier.in_place)
+        # As ``Data(*values)``, without a call of Python in each superstep.
         return tuple.__new__(self.kernel.module.Data, values)
 
     def _key_of_partials(self, number: int) -> tuple[str, str, tuple[int, ...]]:
@@ -329,7 +330,7 @@ class BoundState:
         0: no function has run; 1: one returned False; 2: the last one returned True.
         With `is_first`, the array is set to 0.
         """
-        shape = (max(self.graph.edge_count, 1),)
+        shape = (max(self.graph.edge_count, 1),)  # kernels take no empty array
         flags = self.buffers.temporary(EDGE_STATE, "uint8", shape)
         placement = self.graph.placement
         if is_first and (placement is None or not placement.clear(flags)):

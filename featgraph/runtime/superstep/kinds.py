@@ -257,11 +257,13 @@ def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
         device.fill(given["arrived"], 0)
         given["stalled"] = buffers.stalled(phase.schedule.name)
     count = max(bound.graph.vertex_count, 1)
+    # A bit for each end of an edge at which the function writes.
     given["conflicts"] = ("u" in phase.conflicts) + 2 * ("v" in phase.conflicts)
     if phase.schedule.holds:
         given["locks"] = buffers.temporary("locks", "int32", (count,))
         device.fill(given["locks"], 0)  # a sweep may have ended early
         if device.name == "cuda":
+            # Two lists of edges: each pass reads one and fills the other.
             wide = bound.plan.traits.wide_offsets
             size, offset = 2 * bound.graph.edge_count, "int64" if wide else "int32"
             given["deferred"] = buffers.temporary("deferred", offset, (max(size, 1),))
