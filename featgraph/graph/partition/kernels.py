@@ -126,7 +126,7 @@ def fill_parts(
         for place in range(begin, end):
             v = vertices[place]
             edges += offsets[v + 1] - offsets[v]
-            if mark[place] == stamp + part:
+            if mark[place] == stamp + part:  # a ghost that becomes an own vertex
                 more -= 1
         for place in range(begin, end):
             v = vertices[place]
@@ -181,7 +181,7 @@ def count_row(
                 if owner[u] < first or owner[u] >= first + width:
                     has[1, j] += 1
                     elsewhere[0, owner[u]] += 1
-            if last_target[j] != i:
+            if last_target[j] != i:  # edges into v follow each other
                 last_target[j] = i
                 if j != column[v]:
                     has[2, j] += 1
@@ -289,6 +289,7 @@ def list_at(
     for i in range(targets.size):
         at = first <= targets[i] < last
         at |= is_both and first <= sources[i] < last
+        # Without a branch: the next edge overwrites one that is not in the range.
         found[count] = i
         count += at
     return count

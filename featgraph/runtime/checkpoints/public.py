@@ -510,7 +510,7 @@ def _iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
             single = Identity("iterate", is_single=True)
             ends.enter_context(_of(checkpoint, every, single))
         call = current_call.get()
-        token = current_call.set(None)
+        token = current_call.set(None)  # for runs within callbacks
         try:
             yield call
         finally:
@@ -598,6 +598,7 @@ class Session:
             self._saved["run"], self._packed, run, run_state.state.graph.vertex_count
         )
         self._seen = run.supersteps
+        # The State has the values now; `goes_on` only needs an object.
         self._packed, self._snapshot = Packed(), Snapshot(0, {})
 
     def look(self, run: Run, run_state: RunState) -> None:

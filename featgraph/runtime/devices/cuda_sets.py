@@ -9,9 +9,9 @@ taken from the pools of the recorder, so that replays find them at the same addr
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -113,9 +113,7 @@ class CudaSets:
         self._arrays = arrays
         self._launch, self._driver = arrays.launches, arrays.driver
         self._walks = _RowWalks(arrays, self.some_words)
-        self._views: weakref.WeakKeyDictionary[Array, Array] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._views: WeakKeyDictionary[Array, Array] = WeakKeyDictionary()
 
     def some_words(self, count: int) -> Words:
         """Return an uninitialized bitvector that nothing else references."""

@@ -18,10 +18,10 @@ import os
 import sys
 import threading
 import warnings
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from featgraph.base.config import config
 from featgraph.base.dataclass import dataclass
@@ -276,8 +276,8 @@ if hasattr(os, "register_at_fork"):
 
 
 #: Kernel -> key of forms and sets -> job; None if all functions are compiled.
-_jobs: weakref.WeakKeyDictionary[Kernel, dict[tuple[object, ...], Job | None]] = (
-    weakref.WeakKeyDictionary()
+_jobs: WeakKeyDictionary[Kernel, dict[tuple[object, ...], Job | None]] = (
+    WeakKeyDictionary()
 )
 
 

@@ -9,8 +9,8 @@ may write to the current buffers (0022). Begin with `FoldmapRun.choose`.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -76,9 +76,7 @@ SWEEPING_TARGETS = {"cuda"}
 
 
 #: Kernel -> changes of a run -> whether any aggregate can be incremental in it.
-_patching: weakref.WeakKeyDictionary[Kernel, dict[Changes, bool]] = (
-    weakref.WeakKeyDictionary()
-)
+_patching: WeakKeyDictionary[Kernel, dict[Changes, bool]] = WeakKeyDictionary()
 
 
 class _Traits(NamedTuple):

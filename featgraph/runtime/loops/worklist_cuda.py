@@ -9,9 +9,9 @@ lists and reads its log. The blocks of the kernel meet in barriers between super
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -218,13 +218,9 @@ WANTED = 8
 
 #: Kernel -> number of supersteps that could have used its loop; and numbers of first
 #: launches and of background jobs at that time.
-_wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = (
-    weakref.WeakKeyDictionary()
-)
+_wanted: WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = WeakKeyDictionary()
 #: Kernel, or kernel with a stage -> job that compiles its loop.
-_jobs: weakref.WeakKeyDictionary[Kernel | StagedKernel, Job] = (
-    weakref.WeakKeyDictionary()
-)
+_jobs: WeakKeyDictionary[Kernel | StagedKernel, Job] = WeakKeyDictionary()
 
 
 def is_compiled(kernel: Kernel) -> bool:

@@ -143,11 +143,6 @@ class Sources:
     copied: dict[str, PinnedArray]
     viewed: dict[str, Array]
 
-    @property
-    def edge_bytes(self) -> int:
-        """Bytes that are copied per edge."""
-        return sum(array.row_bytes for array in self.copied.values())
-
 
 class CutRows:
     """The rows of a graph, cut into slices of which each fits a buffer of a ring.
@@ -473,7 +468,7 @@ class SlicedSweeps:
         words = self._swept(own, given)
         is_all = words is None or given["all_swept"]
         rows, edges = cut.all_due if is_all else cut.due_in(words)
-        item = sources.edge_bytes
+        item = sum(array.row_bytes for array in sources.copied.values())  # of an edge
         due = [s for s in cut.slices if rows[s.number]]
         moved = sum(s.edge_count for s in due)
         if cut.is_better_in_place(sum(rows), sum(edges), moved, item):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import copy
 import sys
-import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -92,25 +92,21 @@ class FoldMap:
         self.base = base or self
         #: Owner of sets -> (number of vertices, capacity) -> the restriction by `on`,
         #: and the mask of living vertices that it was made with.
-        self._on: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Restriction, Any]]] = (
-            weakref.WeakKeyDictionary()
+        self._on: WeakKeyDictionary[Any, dict[Any, tuple[Restriction, Any]]] = (
+            WeakKeyDictionary()
         )
         #: Version of a graph -> results of `is_independent` and `source_count`.
-        self._independent: weakref.WeakKeyDictionary[Stamp, bool] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._sources: weakref.WeakKeyDictionary[Stamp, int] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._independent: WeakKeyDictionary[Stamp, bool] = WeakKeyDictionary()
+        self._sources: WeakKeyDictionary[Stamp, int] = WeakKeyDictionary()
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
         #: State -> device and options -> superstep.
-        self._supersteps: weakref.WeakKeyDictionary[State, _Supersteps] = (
-            base._supersteps if base is not None else weakref.WeakKeyDictionary()
+        self._supersteps: WeakKeyDictionary[State, _Supersteps] = (
+            base._supersteps if base is not None else WeakKeyDictionary()
         )
         #: Shape of a graph -> types and options -> kernel. Shared with `base`, as `on`
         #: may be called for every superstep with other vertices.
-        self._found: weakref.WeakKeyDictionary[Stamp, dict[Any, Kernel]] = (
-            base._found if base is not None else weakref.WeakKeyDictionary()
+        self._found: WeakKeyDictionary[Stamp, dict[Any, Kernel]] = (
+            base._found if base is not None else WeakKeyDictionary()
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -280,7 +276,7 @@ class FoldMap:
                 sets: Any = device.sets
                 sets.look(words, arrays_for(state, device))
             # Weak: the cached restriction must not keep the graph alive.
-            found = weakref.ref(exchange)
+            found = ref(exchange)
 
             def find_listed() -> Any:
                 own = found()

@@ -362,7 +362,7 @@ class Due:
             return due
         if frontier.targets is not None and not is_all:
             due = self._device.sets.union(due, frontier.targets)
-        if frontier.stopped is not None:
+        if frontier.stopped is not None:  # last: targets may have stopped, too
             due = self._device.sets.without(words_of(due), frontier.stopped)
         if self._everyone.has_ghosts:
             due = self._own(due)
