@@ -42,16 +42,8 @@ from featgraph.runtime.loops.foldmap_run import (
     connect_runs,
 )
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.near_far import (
-    NEAR_FAR,
-    NearFar,
-    Waiting,
-)
-from featgraph.runtime.loops.recorded_sets import (
-    PlayedSets,
-    RecordedSets,
-    check_played,
-)
+from featgraph.runtime.loops.near_far import NEAR_FAR, NearFar, Waiting
+from featgraph.runtime.loops.recorded_sets import PlayedSets, RecordedSets, check_played
 from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Moves, Run, make_moves, progress_bar
 from featgraph.runtime.loops.run_state import (

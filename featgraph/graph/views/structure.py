@@ -19,13 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from featgraph.base.arguments import require_flag
 from featgraph.base.errors import GraphInputError
 from featgraph.cuda.dialect import chosen_target
-from featgraph.cuda.values import (
-    DeviceValues,
-    Rows,
-    host_values,
-    in_pieces,
-    taken,
-)
+from featgraph.cuda.values import DeviceValues, Rows, host_values, in_pieces, taken
 from featgraph.graph.building.edges import Adjacency, EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.building.oriented import Oriented, orient

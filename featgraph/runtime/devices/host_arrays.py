@@ -25,10 +25,7 @@ from featgraph.fold.plan.traits import (
 from featgraph.graph import Graph
 from featgraph.graph.views.structure import incident_columns, out_columns
 from featgraph.program.active import word_count
-from featgraph.runtime.devices.cpu_sweeps import (
-    CHUNKS_PER_THREAD,
-    SMALLEST_CHUNK,
-)
+from featgraph.runtime.devices.cpu_sweeps import CHUNKS_PER_THREAD, SMALLEST_CHUNK
 
 __all__ = [
     "REDUCE_CHUNKS",

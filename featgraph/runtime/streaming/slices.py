@@ -24,12 +24,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.cuda.dialect import cuda, int32, int64, kernel, uint32
 from featgraph.cuda.driver import address_of
 from featgraph.device import warp
-from featgraph.fold.plan.traits import (
-    JOINED_ENTRIES,
-    PART_ENTRIES,
-    Rows,
-    windows_of,
-)
+from featgraph.fold.plan.traits import JOINED_ENTRIES, PART_ENTRIES, Rows, windows_of
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.cuda_arrays import BLOCK, block_count
 from featgraph.runtime.devices.cuda_device import CudaDevice
