@@ -227,8 +227,7 @@ def iterate(
             **_of_graph(state, device.name, options),
         )
         bar = progress_bar(checked["progress"], limit)
-        # A copy of the State, such as one that a callback saves, has them as well.
-        state.live.append(order.left_over)
+        state.live.append(order.left_over)  # copies of the State have them, too
         try:
             run_state.release()
             if session is not None:
@@ -243,14 +242,9 @@ def iterate(
             order.run_state.store_pending()
             state.live.remove(order.left_over)
             order.end(run)
-    # The run no longer needs the compiler, which has one lock for all threads.
-    COMPILER.begin()
+    COMPILER.begin()  # the run no longer needs the compiler, which has one lock
     if supersteps is None and not run.converged and run.supersteps >= limit:
-        warnings.warn(
-            f"not converged after {run.supersteps} supersteps; raise max_supersteps",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        _warn_of_limit(run)
     return run
 
 
@@ -285,6 +279,14 @@ def _of_graph(state: State, device: str, options: dict[str, Any]) -> dict[str, A
     partition = state.graph.ranks.shard.partition
     working = None if partition.working == partition.parts else partition.working
     return {"wire_dtype": options.get("wire_dtype"), "working": working}
+
+
+def _warn_of_limit(run: Run) -> None:
+    warnings.warn(
+        f"not converged after {run.supersteps} supersteps; raise max_supersteps",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 def _limit(settings: dict[str, Any]) -> int:
