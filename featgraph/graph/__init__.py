@@ -18,11 +18,7 @@ from featgraph.graph.formats.readers import (
     read_matrix_market,
     read_ratings,
 )
-from featgraph.graph.formats.uai import (
-    read_uai,
-    read_uai_evidence,
-    read_uai_marginals,
-)
+from featgraph.graph.formats.uai import read_uai, read_uai_evidence, read_uai_marginals
 from featgraph.graph.generators import (
     complete_graph,
     cycle_graph,

@@ -147,6 +147,7 @@ def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
     require_ids(rows, "rows of the matrix", sides[0])
     require_ids(columns, "columns of the matrix", sides[1])
     count = sum(sides)
+    # Ids stay in the narrower dtype of the matrix if it holds M + N.
     fits = columns.dtype.kind == "i" and count <= np.iinfo(columns.dtype).max
     made = edge_list(
         rows,
@@ -255,6 +256,7 @@ def _one_triangle(
         order = np.lexsort((value[part], j[part], i[part]))
         return i[part][order], j[part][order], value[part][order]
 
+    # The sorted entries of both triangles of a symmetric matrix are equal.
     above, below = in_order(upper, rows, columns), in_order(lower, columns, rows)
     shared = min(above[0].size, below[0].size)
     differs = np.zeros(shared, np.bool_)

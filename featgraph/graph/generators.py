@@ -124,7 +124,7 @@ def drawing_of_rmat(
     seed: int,
 ) -> Drawing:
     """Return the generator of the edges of an R-MAT graph."""
-    scale = _count(scale, "scale", 0, 30)
+    scale = _count(scale, "scale", 0, 30)  # 2**31 vertices do not fit int32 ids
     edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
     seed = _count(seed, "seed", 0, 2**63)
     a, b, c = map(require_real, "abc", quadrants)

@@ -42,16 +42,8 @@ from featgraph.runtime.loops.foldmap_run import (
     connect_runs,
 )
 from featgraph.runtime.loops.host import HostLoop
-from featgraph.runtime.loops.near_far import (
-    NEAR_FAR,
-    NearFar,
-    Waiting,
-)
-from featgraph.runtime.loops.recorded_sets import (
-    PlayedSets,
-    RecordedSets,
-    check_played,
-)
+from featgraph.runtime.loops.near_far import NEAR_FAR, NearFar, Waiting
+from featgraph.runtime.loops.recorded_sets import PlayedSets, RecordedSets, check_played
 from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Moves, Run, make_moves, progress_bar
 from featgraph.runtime.loops.run_state import (
@@ -235,7 +227,7 @@ def iterate(
             **_of_graph(state, device.name, options),
         )
         bar = progress_bar(checked["progress"], limit)
-        state.live.append(order.left_over)
+        state.live.append(order.left_over)  # copies of the State have them, too
         try:
             run_state.release()
             if session is not None:
@@ -250,7 +242,7 @@ def iterate(
             order.run_state.store_pending()
             state.live.remove(order.left_over)
             order.end(run)
-    COMPILER.begin()
+    COMPILER.begin()  # the run no longer needs the compiler, which has one lock
     if supersteps is None and not run.converged and run.supersteps >= limit:
         _warn_of_limit(run)
     return run
@@ -580,6 +572,7 @@ def make_run_state(settings: RunOptions) -> tuple[RunState, Watched]:
         are_sets_here=settings.log_fits,
     )  # fmt: skip
     waiting = _make_waiting(settings, steps, watched)
+    # Kept aggregates need the values of sources at the start of a superstep.
     for step in steps:
         step.may_be_incremental = not (waiting or is_asynchronous)
         step.spreads = waiting is None

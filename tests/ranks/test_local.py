@@ -177,3 +177,15 @@ def test_what_was_written_before_it_is_read_has_all_waited() -> None:
 
     for found in run_ranks(2, lambda _: sums(fg.distribute(whole, cuts=[0, 40, V]))):
         np.testing.assert_array_equal(found, sums(whole))
+
+
+def test_exchanges_of_several_ranks_have_the_members_of_one() -> None:
+    """A run calls either: `runtime.superstep.exchange` has those of a single rank."""
+    from featgraph.ranks.exchange.exchange import GpuBlocks, HostBlocks, RankExchange
+    from featgraph.runtime.superstep.exchange import Blocks, exchange_of
+
+    alone = exchange_of(make_graph(True), choose_device("cpu"))
+    members = {name for name in dir(alone) if name[0] != "_"}
+    assert members - {"device", "holder"} <= {*dir(RankExchange)}
+    combines = {name for name in dir(Blocks) if name[0] != "_"}
+    assert combines <= {*dir(HostBlocks)} & {*dir(GpuBlocks)}

@@ -75,6 +75,7 @@ def _mixed(x: Any) -> Any:
 @jit
 def mixed_row(row: Any) -> Any:
     """Return the hash of an edge's row, or of a vertex."""
+    # The increment of SplitMix64: `_mixed` leaves zero as it is.
     return _mixed(row + np.uint64(0x9E3779B97F4A7C15))
 
 
@@ -87,6 +88,7 @@ def first_number(row: Any, word: Any) -> Any:
 @jit
 def second_number(row: Any, word: Any) -> Any:
     """Return an edge's term of the second sum, from its `mixed_row` and a word."""
+    # Another order of mixing, so that edges with equal first terms have other ones.
     return _mixed((row + np.uint64(0xD1342543DE82EF95)) ^ _mixed(word))
 
 

@@ -169,7 +169,8 @@ class DrawnRowEdges(GpuRowEdgeList):
         return self._rows[0]
 
     @property
-    def _by_id(self) -> Any:
+    def by_id(self) -> Any:
+        """Weights on the GPU, by edge id; None without."""
         return self._rows[1] if self.weights_dtype is not None else None
 
     @cached_property
@@ -186,7 +187,7 @@ class DrawnRowEdges(GpuRowEdgeList):
         to_host = self._drawing.weights_to_host
         made = GpuRowEdgeList.of_part(part, dtype, None, {}, to_host)
         rows: Any = made.on_gpu
-        return rows, made.there_by_id
+        return rows, made.by_id
 
     def sum_ends(self) -> NDArray[np.uint64]:
         """Return the sums for the digest of ends: uint64, shape (2,)."""

@@ -117,6 +117,7 @@ class GpuEdges:
         rows = arrays.empty((2 * count,), np.int32)
         arrays.launch_over(kernels.both_ends, count, *ends, self.vertex_count, rows)
         rows, order = sorting.sort_stably(rows, self.vertex_count + 1)
+        # The second entry of a self-loop is in row V, behind all others: it is cut off.
         made = arrays.empty((2 * count - self.loop_count,), np.int32)
         arrays.launch_over(kernels.other_ends, made.size, *ends, order, made)
         return GpuRows(self._offsets(rows, made.size), made, order)
@@ -320,7 +321,7 @@ def ends_of_sides(
         arrays.upload(indices), *first, other, rows, ends,
     )  # fmt: skip
     sources, targets = (ends, rows) if is_by_column else (rows, ends)
-    if surveyed(sources, targets)[0] < 0:
+    if surveyed(sources, targets)[0] < 0:  # the kernel stores -1 for a bad index
         return None
     made = GpuEdges(sources, targets, sum(sides), False)
     made.loop_count = 0
@@ -428,6 +429,8 @@ def first_of_each(edges: GpuEdges) -> Repeats | None:
         arrays.launch_over(
             kernels.order_ends, count, edges.sources, edges.targets, low, high
         )
+    # Stable sorts by one end and then by the other leave equal edges side by side, in
+    # given order.
     _, order = sorting.sort_stably(high, edges.vertex_count)
     _, order = sorting.sort_stably(taken(low, order), edges.vertex_count, order)
     is_first = arrays.empty((count,), np.int32)

@@ -86,6 +86,7 @@ class GpuOriented:
             turn_upward, edges.edge_count, edges.sources, edges.targets,
             ins.order, edges.edge_count, self.degree_order, count, low, high, ids,
         )  # fmt: skip
+        # Stable sorts by column and then by row: columns ascend within a row.
         _, order = sorting.sort_stably(high, count)
         rows, order = sorting.sort_stably(taken(low, order), count + 1, order)
         slots = given - edges.loop_count
@@ -218,6 +219,8 @@ def fill_both(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Fill rows of all neighbors: lower ones, then upper ones."""
     for slot in range(cuda.grid(1), upper_columns.size, cuda.gridsize(1)):
+        # Before an upper slot are all upper slots before it, and the lower slots of all
+        # rows up to its own; before a lower one, the upper slots of earlier rows.
         place = lower_offsets[upper_rows[slot] + 1] + slot
         columns[place] = upper_columns[slot]
         edge_ids[place] = upper_edges[slot]

@@ -51,6 +51,7 @@ def _second_number(row, word):  # type: ignore[no-untyped-def]
 @device_function
 def _add_one(number, sums, at):  # type: ignore[no-untyped-def]
     """Add the sum of a number over the lanes of a warp to ``sums[at]``."""
+    # One atomic a warp. All lanes take part: callers leave no loop early.
     offset = int32(16)
     while offset > 0:
         number = int64(number + cuda.shfl_xor_sync(FULL_WARP, number, offset))
@@ -129,6 +130,7 @@ def mark_part(sources, targets, first, last, is_both, is_directed, marks, degree
         if not is_directed and u != v and (has_u or (is_both and has_v)):
             cuda.atomic.add(degrees, u, 1)
         is_of_u = is_both or not is_directed
+        # Several threads may store the same value: that needs no atomic.
         if has_v and not has_u:
             marks[u] = 1
         if has_u and not has_v and is_of_u:

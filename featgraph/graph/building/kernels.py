@@ -56,14 +56,20 @@ def to_ends(offsets: _Array) -> None:
 
 
 @jit
+def _take_last(ends: _Array, row: Any) -> Any:
+    """Return the last free slot of a row, and move the end of the row to it."""
+    slot = ends[row] - 1
+    ends[row] = slot
+    return slot
+
+
+@jit
 def fill_columns(
     rows: _Array, others: _Array, offsets: _Array, columns: _Array
 ) -> None:
     """Store the other end of each edge; ends of rows in `offsets` become starts."""
     for i in range(rows.size - 1, -1, -1):
-        slot = offsets[rows[i]] - 1
-        offsets[rows[i]] = slot
-        columns[slot] = others[i]
+        columns[_take_last(offsets, rows[i])] = others[i]
 
 
 @jit
@@ -73,22 +79,16 @@ def fill_columns_both(
     """`fill_columns` for undirected edges: each is also stored at its source."""
     for i in range(sources.size - 1, -1, -1):
         u, v = sources[i], targets[i]
-        slot = offsets[v] - 1
-        offsets[v] = slot
-        columns[slot] = u
+        columns[_take_last(offsets, v)] = u
         if u != v:
-            slot = offsets[u] - 1
-            offsets[u] = slot
-            columns[slot] = v
+            columns[_take_last(offsets, u)] = v
 
 
 @jit
 def fill_given(rows: _Array, ends: _Array, given: _Array) -> None:
     """Store the row in given order of each slot; `ends` become starts of rows."""
     for i in range(rows.size - 1, -1, -1):
-        slot = ends[rows[i]] - 1
-        ends[rows[i]] = slot
-        given[slot] = i
+        given[_take_last(ends, rows[i])] = i
 
 
 @jit
@@ -99,13 +99,9 @@ def fill_given_both(
     count = sources.size
     for i in range(count - 1, -1, -1):
         u, v = sources[i], targets[i]
-        slot = ends[v] - 1
-        ends[v] = slot
-        given[slot] = i
+        given[_take_last(ends, v)] = i
         if u != v:
-            slot = ends[u] - 1
-            ends[u] = slot
-            given[slot] = count + i
+            given[_take_last(ends, u)] = count + i
 
 
 @jit
@@ -113,12 +109,9 @@ def fill_twins(sources: _Array, targets: _Array, ends: _Array, twins: _Array) ->
     """Pair the two slots of each undirected edge; a self-loop with itself."""
     for i in range(sources.size - 1, -1, -1):
         u, v = sources[i], targets[i]
-        slot = ends[v] - 1
-        ends[v] = slot
-        twin = slot
+        slot = twin = _take_last(ends, v)
         if u != v:
-            twin = ends[u] - 1
-            ends[u] = twin
+            twin = _take_last(ends, u)
         twins[slot] = twin
         twins[twin] = slot
 
@@ -129,12 +122,8 @@ def fill_out_ids(
 ) -> None:
     """Store the CSC slot of each edge where `fill_columns` puts it in the CSR."""
     for i in range(sources.size - 1, -1, -1):
-        u, v = sources[i], targets[i]
-        in_slot = in_ends[v] - 1
-        in_ends[v] = in_slot
-        slot = ends[u] - 1
-        ends[u] = slot
-        ids[slot] = in_slot
+        in_slot = _take_last(in_ends, targets[i])
+        ids[_take_last(ends, sources[i])] = in_slot
 
 
 @jit
@@ -144,15 +133,10 @@ def fill_incident_ids(
     """Store the CSC slot of each edge where `fill_columns_both` puts the edge."""
     for i in range(sources.size - 1, -1, -1):
         u, v = sources[i], targets[i]
-        in_slot = in_ends[v] - 1
-        in_ends[v] = in_slot
-        slot = ends[v] - 1
-        ends[v] = slot
-        ids[slot] = in_slot
+        in_slot = _take_last(in_ends, v)
+        ids[_take_last(ends, v)] = in_slot
         if u != v:
-            slot = ends[u] - 1
-            ends[u] = slot
-            ids[slot] = in_slot
+            ids[_take_last(ends, u)] = in_slot
 
 
 @jit
@@ -290,8 +274,7 @@ def _fill_rows(
 ) -> None:
     """Store number and other end of edges by row; ends in `offsets` become starts."""
     for i in range(rows.size - 1, -1, -1):
-        slot = offsets[rows[i]] - 1
-        offsets[rows[i]] = slot
+        slot = _take_last(offsets, rows[i])
         order[slot], ends[slot] = i, others[i]
 
 

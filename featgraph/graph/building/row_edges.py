@@ -66,6 +66,11 @@ class RowEdges(_TargetOrder):
     names : as in `EdgeList`
     known : mapping, optional
         Known attributes of the graph, by name.
+
+    Attributes
+    ----------
+    by_id : ndarray, or None
+        Weights by edge id.
     """
 
     def __init__(
@@ -81,7 +86,7 @@ class RowEdges(_TargetOrder):
         self.vertex_count, self.directed = in_edges.row_offsets.size - 1, directed
         self.names, self.sides, self.is_given_on_gpu = names, None, False
         self.in_edges, self._rows, self._bound = in_edges, rows, bound
-        self._by_id, self._known = weights, {**(known or {}), "in_edges": in_edges}
+        self.by_id, self._known = weights, {**(known or {}), "in_edges": in_edges}
         self.weights_dtype = None if weights is None else weights.dtype
         self.given_count = in_edges.column_indices.size
         if not directed and rows is not None:
@@ -110,12 +115,7 @@ class RowEdges(_TargetOrder):
     @cached_property
     def weights(self) -> NDArray[Any] | None:
         """Weights in given order; None without."""
-        return None if self._by_id is None else self._in_given_order(self._by_id)
-
-    @property
-    def by_id(self) -> NDArray[Any] | None:
-        """Weights by edge id; None without."""
-        return self._by_id
+        return None if self.by_id is None else self._in_given_order(self.by_id)
 
     @cached_property
     def on_gpu(self) -> GpuEdges:
@@ -167,6 +167,11 @@ class GpuRowEdgeList(_TargetOrder):
         Known attributes of the graph, by name.
     as_given : callable, optional
         Returns the weights on the host, in given order.
+
+    Attributes
+    ----------
+    by_id : array, or None
+        Weights on the GPU, by edge id.
     """
 
     def __init__(
@@ -179,7 +184,7 @@ class GpuRowEdgeList(_TargetOrder):
         self.vertex_count, self.directed = on_gpu.vertex_count, on_gpu.directed
         self.names, self.sides, self.is_given_on_gpu = None, None, True
         self.on_gpu = on_gpu
-        self._by_id, self._known = weights, dict(known or {})
+        self.by_id, self._known = weights, dict(known or {})
         self._as_given = as_given
         self.weights_dtype = None if weights is None else weights.dtype
 
@@ -239,28 +244,23 @@ class GpuRowEdgeList(_TargetOrder):
     @cached_property
     def weights(self) -> NDArray[Any] | None:
         """Weights on the host, in given order; None without."""
-        if self._by_id is None:
+        if self.by_id is None:
             return None
         made = None if self._as_given is None else self._as_given()
         if made is not None:
             return freeze(made)
         if self.on_gpu.is_in_given_order():
-            return freeze(host_values(DeviceValues(self._by_id)))
-        return freeze(self.on_gpu.in_given_order(self._by_id, per_direction=False))
+            return freeze(host_values(DeviceValues(self.by_id)))
+        return freeze(self.on_gpu.in_given_order(self.by_id, per_direction=False))
 
     def weights_on_gpu(self) -> Any:
         """Return the weights on the GPU, in given order; None without."""
         from featgraph.cuda import arrays
 
-        if self._by_id is None or self.on_gpu.is_in_given_order():
-            return self._by_id
+        if self.by_id is None or self.on_gpu.is_in_given_order():
+            return self.by_id
         return arrays.upload(np.asarray(self.weights))
-
-    @property
-    def there_by_id(self) -> Any:
-        """The weights on the GPU, by edge id; None without."""
-        return self._by_id
 
     def there(self, array: object) -> Any:
         """Return the GPU's copy, by edge id, of host weights; None for other arrays."""
-        return self._by_id if self.holds(array) else None
+        return self.by_id if self.holds(array) else None

@@ -153,7 +153,7 @@ def _parse_real(text: _Array, at: int, separator: int) -> tuple[bool, float, Any
         digit = np.int64(text[at]) - 48
         if text[at] == 46 and not seen_point:
             seen_point = True
-        elif 0 <= digit <= 9 and digits < 19:
+        elif 0 <= digit <= 9 and digits < 19:  # 19 digits always fit 64 bits
             mantissa = mantissa * np.uint64(10) + np.uint64(digit)
             seen_digit = True
             digits += 1 if mantissa > 0 else 0
@@ -170,6 +170,8 @@ def _parse_real(text: _Array, at: int, separator: int) -> tuple[bool, float, Any
     if not _is_end(text, at, separator) or not seen_digit:
         return False, 0.0, none, at
     sign = np.uint64(negative) << np.uint64(63)
+    # Both numbers are exact doubles, so that one operation rounds correctly (Clinger,
+    # "How to read floating point numbers accurately", 1990).
     if mantissa < np.uint64(1 << 53) and abs(scale) <= 22:
         value = float(mantissa)
         if scale > 0:
@@ -476,6 +478,7 @@ def double_bits(digits: Any, exponent: int) -> tuple[bool, Any]:
     word = digits << np.uint64(zeros)
     upper, lower = _POWERS[exponent - _LEAST, 0], _POWERS[exponent - _LEAST, 1]
     high, low = _product(word, upper)
+    # Only if all bits behind the mantissa are set may the lower word carry into it.
     if high & np.uint64(0x1FF) == np.uint64(0x1FF):
         more, _ = _product(word, lower)
         low += more

@@ -126,7 +126,7 @@ def fill_parts(
         for place in range(begin, end):
             v = vertices[place]
             edges += offsets[v + 1] - offsets[v]
-            if mark[place] == stamp + part:
+            if mark[place] == stamp + part:  # a ghost that becomes an own vertex
                 more -= 1
         for place in range(begin, end):
             v = vertices[place]
@@ -181,7 +181,7 @@ def count_row(
                 if owner[u] < first or owner[u] >= first + width:
                     has[1, j] += 1
                     elsewhere[0, owner[u]] += 1
-            if last_target[j] != i:
+            if last_target[j] != i:  # edges into v follow each other
                 last_target[j] = i
                 if j != column[v]:
                     has[2, j] += 1
@@ -289,6 +289,7 @@ def list_at(
     for i in range(targets.size):
         at = first <= targets[i] < last
         at |= is_both and first <= sources[i] < last
+        # Without a branch: the next edge overwrites one that is not in the range.
         found[count] = i
         count += at
     return count
@@ -304,6 +305,7 @@ def mark(ends: _Array, words: _Array) -> None:
 @jit
 def _ones(word: Any) -> int:
     """Count the bits of a word."""
+    # Sums of two bits, of four and of eight; the product adds up the four bytes.
     x = np.uint32(word)
     x = x - ((x >> np.uint32(1)) & np.uint32(0x55555555))
     x = (x & np.uint32(0x33333333)) + ((x >> np.uint32(2)) & np.uint32(0x33333333))
@@ -339,6 +341,7 @@ def localize(ends: _Array, words: _Array, before: _Array) -> None:
 
     `before` has the number of the first bit of each word; words may be in any order.
     """
+    # The local number is the number of set bits before that of the vertex.
     for i in range(ends.size):
         u = ends[i]
         below = (np.uint32(1) << np.uint32(u & 31)) - np.uint32(1)

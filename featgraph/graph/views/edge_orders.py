@@ -581,6 +581,7 @@ def _shuffle(
         buckets *= 2
     ends = np.zeros(buckets, np.int64)
     _draw_words(seed, np.uint64(stream), words)
+    # The upper half of the product of a random word and n is a number below n.
     for i in range(values.size):
         words[i] = np.uint64(words[i]) * np.uint64(buckets) >> _HALF
         ends[words[i]] += 1
@@ -591,6 +592,8 @@ def _shuffle(
     for b in range(buckets):
         begin = ends[b]
         end = ends[b + 1] if b + 1 < buckets else values.size
+        # New words, from a stream of the bucket: numbers of buckets have replaced the
+        # first ones.
         _draw_words(seed, np.uint64(stream + _STREAMS * (b + 1)), words[begin:end])
         for i in range(end - 1, begin, -1):
             chosen = np.uint64(words[i]) * np.uint64(i - begin + 1) >> _HALF

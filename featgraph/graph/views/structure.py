@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -18,13 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from featgraph.base.arguments import require_flag
 from featgraph.base.errors import GraphInputError
 from featgraph.cuda.dialect import chosen_target
-from featgraph.cuda.values import (
-    DeviceValues,
-    Rows,
-    host_values,
-    in_pieces,
-    taken,
-)
+from featgraph.cuda.values import DeviceValues, Rows, host_values, in_pieces, taken
 from featgraph.graph.building.edges import Adjacency, EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.building.oriented import Oriented, orient
@@ -37,22 +32,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Structure",
-    "collect_edge_values",
     "collect_on_gpu",
     "edge_rows",
-    "expand_edge_values",
     "gpu_edges",
     "gpu_oriented",
     "gpu_weights",
     "has_degrees_of_whole",
     "in_offsets",
     "incident_columns",
-    "incident_edges",
     "is_built_on_gpu",
     "is_given_on_gpu",
     "is_in_given_order",
     "out_columns",
-    "out_edges",
     "owns",
     "require_fixed",
     "set_degrees",
@@ -60,6 +51,9 @@ __all__ = [
     "structure_digest",
     "with_out_edges",
 ]
+
+
+_T = TypeVar("_T")
 
 
 class Structure:
@@ -133,9 +127,9 @@ class Structure:
     @property
     def vertex_numbers(self) -> NDArray[np.int32]:
         """The number of each vertex in the whole graph, int32, (V,)."""
-        if "vertex_numbers" not in self._cache:
-            self._cache["vertex_numbers"] = np.arange(self.vertex_count, dtype=np.int32)
-        return self._cache["vertex_numbers"]  # type: ignore[no-any-return]
+        return _cached(
+            self, "vertex_numbers", lambda: np.arange(self.vertex_count, dtype=np.int32)
+        )
 
     def local_rows(self, values: Any) -> Any:
         """Return the rows of vertex values that kernels of this rank use: all rows."""
@@ -209,10 +203,9 @@ class Structure:
     @property
     def self_loops(self) -> NDArray[np.int64]:
         """Rows in given order of the edges from a vertex to itself."""
-        if "self_loops" not in self._cache:
-            loops = np.asarray(self.sources) == np.asarray(self.targets)
-            self._cache["self_loops"] = np.flatnonzero(loops)
-        return self._cache["self_loops"]  # type: ignore[no-any-return]
+        return _cached(
+            self, "self_loops", lambda: np.flatnonzero(self.sources == self.targets)
+        )
 
     @property
     def weights(self) -> NDArray[Any] | None:
@@ -268,10 +261,11 @@ class Structure:
     @property
     def in_edges(self) -> Adjacency:
         """CSC: row v lists the sources of its in-edges; the slots are the edge ids."""
-        if "in_edges" not in self._cache:
-            build = _builder(self)
-            self._cache["in_edges"] = build.build_in_edges(self._edges)
-        return self._cache["in_edges"]  # type: ignore[no-any-return]
+
+        def build() -> Adjacency:
+            return _builder(self).build_in_edges(self._edges)  # type: ignore[no-any-return]
+
+        return _cached(self, "in_edges", build)
 
     @property
     def out_edges(self) -> Adjacency:
@@ -280,9 +274,7 @@ class Structure:
         For an undirected graph, it shares the arrays of `in_edges`, and `edge_ids` is
         `twins`.
         """
-        if "out_edges" not in self._cache:
-            self._cache["out_edges"] = out_edges(self)
-        return self._cache["out_edges"]  # type: ignore[no-any-return]
+        return _cached(self, "out_edges", lambda: _out_edges(self))
 
     @property
     def incident_edges(self) -> Adjacency:
@@ -290,17 +282,17 @@ class Structure:
 
         For an undirected graph, this is `in_edges`; otherwise `edge_ids` are set.
         """
-        return incident_edges(self)
+        if not self.directed:
+            return self.in_edges
+        return _cached(self, "incident_edges", lambda: _incident_edges(self))
 
     @property
     def given_index(self) -> NDArray[Any]:
         """Row in given order of each edge id, (E,); twin of i: given_edge_count + i."""
-        if "given_index" not in self._cache:
-            build = _builder(self)
-            self._cache["given_index"] = build.build_given_index(
-                self._edges, lambda: self.in_edges
-            )
-        return self._cache["given_index"]  # type: ignore[no-any-return]
+        edges, csc = self._edges, lambda: self.in_edges
+        return _cached(
+            self, "given_index", lambda: _builder(self).build_given_index(edges, csc)
+        )
 
     @property
     def twins(self) -> NDArray[Any]:
@@ -311,10 +303,8 @@ class Structure:
                 got="directed=True",
                 fix="make the graph with directed=False",
             )
-        if "twins" not in self._cache:
-            build = _builder(self)
-            self._cache["twins"] = build.build_twins(self._edges, lambda: self.in_edges)
-        return self._cache["twins"]  # type: ignore[no-any-return]
+        edges, csc = self._edges, lambda: self.in_edges
+        return _cached(self, "twins", lambda: _builder(self).build_twins(edges, csc))
 
     def orient(self, target: object = "auto") -> None:
         """Orient the edges on a target, which checks that triangles are defined.
@@ -341,9 +331,7 @@ class Structure:
 
         GraphInputError if it is directed or has parallel edges.
         """
-        if "oriented" not in self._cache:
-            self._cache["oriented"] = orient(self)
-        return self._cache["oriented"]  # type: ignore[no-any-return]
+        return _cached(self, "oriented", lambda: orient(self))
 
     @property
     def in_degree(self) -> NDArray[Any]:
@@ -357,12 +345,11 @@ class Structure:
 
     def _degree(self, side: str) -> NDArray[Any]:
         key = f"{side}_degree" if self.directed else "degree"
-        if key not in self._cache:
-            build = _builder(self)
-            # Counted without an adjacency: out-degrees must not cause a CSR to be
-            # built, which pull kernels do not need.
-            self._cache[key] = build.build_degree(self._edges, side)
-        return self._cache[key]  # type: ignore[no-any-return]
+        # Counted without an adjacency: out-degrees must not cause a CSR to be built,
+        # which pull kernels do not need.
+        return _cached(
+            self, key, lambda: _builder(self).build_degree(self._edges, side)
+        )
 
     @property
     def digest(self) -> str:
@@ -412,7 +399,24 @@ class Structure:
         GraphInputError
             If the first axis has another length.
         """
-        return expand_edge_values(self, values)
+        array = host_array(values, "values")
+        given = self.given_edge_count
+        length = array.shape[0] if array.ndim else -1
+        if length == given or (length == 2 * given and not self.directed):
+            # Of E_given values, row given + i of a twin wraps around to row i.
+            return taken(array, self.given_index)
+        expected = f"first axis {given}, one entry for each given edge"
+        if not self.directed:
+            expected += (
+                f", or {2 * given}, one for each direction (twin of i: {given} + i)"
+            )
+        raise GraphInputError(
+            "edge values do not fit the graph",
+            where="values",
+            got=f"shape {array.shape}",
+            expected=expected,
+            fix="give the values in the order in which the edges were given",
+        )
 
     def collect_edge_values(
         self, stored: object, per_direction: bool = False
@@ -438,7 +442,40 @@ class Structure:
             If the first axis has another length, or `per_direction` is set for a
             directed graph.
         """
-        return collect_edge_values(self, stored, per_direction)
+        # A view of a property (`program.view`) includes the rows of unused edge ids.
+        has_unused = self.changing is not None and hasattr(stored, "order")
+        on_gpu = _on_gpu(stored)
+        if on_gpu is None and not isinstance(stored, DeviceValues):
+            stored = host_array(stored, "stored")
+        shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
+        count = stored_count(self) if has_unused else self.edge_count
+        if not shape or shape[0] != count:
+            raise GraphInputError(
+                "values in edge-id order do not fit the graph",
+                where="stored",
+                got=f"shape {shape}",
+                expected=f"first axis {count}, one entry for each edge id",
+            )
+        per_direction = require_flag("per_direction", per_direction)
+        if per_direction and self.directed:
+            raise GraphInputError(
+                "a directed graph has one value for each given edge",
+                where="per_direction",
+                got=True,
+                expected="False",
+            )
+        if on_gpu is not None and has_unused:
+            return collect_on_gpu(self, on_gpu, per_direction)
+        if on_gpu is not None and self._edges.is_built_on_gpu:
+            return gpu_edges(self).in_given_order(on_gpu, per_direction)
+        if on_gpu is not None and not isinstance(stored, DeviceValues):
+            from featgraph.cuda.download import read  # imports the dialect
+
+            stored = read(on_gpu)
+        values = host_values(stored)
+        if has_unused:
+            values = values[self.changing.stored_ids]
+        return _put_back(self, values, per_direction)
 
 
 def require_fixed(graph: Structure, where: str) -> None:
@@ -473,14 +510,23 @@ def owns(graph: Structure, array: object) -> bool:
 
 def is_in_given_order(graph: Structure) -> bool:
     """Whether given order is the order of edge ids."""
-    if "is_in_given_order" not in graph._cache:
+
+    def is_same() -> bool:
         if graph._edges.is_given_on_gpu:
-            is_same = gpu_edges(graph).is_in_given_order()
-        else:
-            order = graph.given_index
-            is_same = bool((order == np.arange(order.size)).all())
-        graph._cache["is_in_given_order"] = is_same
-    return bool(graph._cache["is_in_given_order"])
+            return gpu_edges(graph).is_in_given_order()
+        order = graph.given_index
+        return bool((order == np.arange(order.size)).all())
+
+    return _cached(graph, "is_in_given_order", is_same)
+
+
+def _cached(graph: Structure, name: str, make: Callable[[], _T]) -> _T:
+    """Return an entry of `Structure._cache`, which `make` returns at the first use."""
+    cache = graph._cache
+    if name not in cache:
+        cache[name] = make()
+    found: _T = cache[name]
+    return found
 
 
 def _builder(graph: Structure) -> Any:
@@ -568,7 +614,7 @@ def stored_count(graph: Structure) -> int:
     return int(graph.part.edge_count if changing is None else changing.stored_count)
 
 
-def out_edges(graph: Structure) -> Adjacency:
+def _out_edges(graph: Structure) -> Adjacency:
     """Return the CSR with edge ids."""
     rows = out_columns(graph)
     if not graph.directed:
@@ -579,13 +625,13 @@ def out_edges(graph: Structure) -> Adjacency:
 
 def in_offsets(graph: Structure) -> NDArray[Any]:
     """Return the row offsets of in-edges, without building rows on the host."""
-    cache = graph._cache
-    if "in_edges" in cache or not graph._edges.is_given_on_gpu:
+    if "in_edges" in graph._cache or not graph._edges.is_given_on_gpu:
         return graph.in_edges.row_offsets
-    if "in_offsets" not in cache:
-        offsets = DeviceValues(gpu_edges(graph).rows("in").offsets)
-        cache["in_offsets"] = host_values(offsets)
-    return cache["in_offsets"]  # type: ignore[no-any-return]
+
+    def fetched() -> NDArray[Any]:
+        return host_values(DeviceValues(gpu_edges(graph).rows("in").offsets))
+
+    return _cached(graph, "in_offsets", fetched)
 
 
 def set_degrees(
@@ -618,99 +664,31 @@ def with_out_edges(graph: Structure, rows: Adjacency) -> Structure:
 
 def out_columns(graph: Structure) -> Adjacency:
     """Return the CSR without edge ids."""
-    cache = graph._cache
-    if "out_columns" not in cache:
-        if not graph.directed:
-            return graph.in_edges
-        build = _builder(graph)
-        cache["out_columns"] = build.build_out_columns(graph._edges)
-    return cache["out_columns"]  # type: ignore[no-any-return]
-
-
-def incident_edges(graph: Structure) -> Adjacency:
-    """Return the rows that list each edge at both of its ends, a self-loop once."""
-    if not graph.directed:
+    if not (graph.directed or "out_columns" in graph._cache):  # see `with_out_edges`
         return graph.in_edges
-    cache = graph._cache
-    if "incident_edges" not in cache:
-        build = _builder(graph)
-        rows = incident_columns(graph)
-        ids = build.build_incident_ids(graph._edges, lambda: graph.in_edges, rows)
-        cache["incident_edges"] = Adjacency(rows.row_offsets, rows.column_indices, ids)
-    return cache["incident_edges"]  # type: ignore[no-any-return]
+
+    def build() -> Adjacency:
+        return _builder(graph).build_out_columns(graph._edges)  # type: ignore[no-any-return]
+
+    return _cached(graph, "out_columns", build)
+
+
+def _incident_edges(graph: Structure) -> Adjacency:
+    """Return the incident edges of a directed graph, with edge ids."""
+    rows, build = incident_columns(graph), _builder(graph)
+    ids = build.build_incident_ids(graph._edges, lambda: graph.in_edges, rows)
+    return Adjacency(rows.row_offsets, rows.column_indices, ids)
 
 
 def incident_columns(graph: Structure) -> Adjacency:
     """Return `incident_edges` without edge ids, with half the memory and no CSC."""
     if not graph.directed:
         return graph.in_edges
-    cache = graph._cache
-    if "incident_columns" not in cache:
-        build = _builder(graph)
-        cache["incident_columns"] = build.build_incident_columns(graph._edges)
-    return cache["incident_columns"]  # type: ignore[no-any-return]
 
+    def build() -> Adjacency:
+        return _builder(graph).build_incident_columns(graph._edges)  # type: ignore[no-any-return]
 
-def expand_edge_values(graph: Structure, values: object) -> NDArray[Any]:
-    """Reorder values by edge id; see `Graph.expand_edge_values`."""
-    array = host_array(values, "values")
-    given = graph.given_edge_count
-    length = array.shape[0] if array.ndim else -1
-    if length == given:
-        # The twin of edge i has row given + i, which wraps around to row i.
-        return taken(array, graph.given_index)
-    if length == 2 * given and not graph.directed:
-        return taken(array, graph.given_index)
-    expected = f"first axis {given}, one entry for each given edge"
-    if not graph.directed:
-        expected += f", or {2 * given}, one for each direction (twin of i: {given} + i)"
-    raise GraphInputError(
-        "edge values do not fit the graph",
-        where="values",
-        got=f"shape {array.shape}",
-        expected=expected,
-        fix="give the values in the order in which the edges were given",
-    )
-
-
-def collect_edge_values(
-    graph: Structure, stored: object, per_direction: bool
-) -> NDArray[Any]:
-    """Reorder values back to given order; see `Graph.collect_edge_values`."""
-    # A view of a property (`program.view`) includes the rows of unused edge ids.
-    has_unused = graph.changing is not None and hasattr(stored, "order")
-    on_gpu = _on_gpu(stored)
-    if on_gpu is None and not isinstance(stored, DeviceValues):
-        stored = host_array(stored, "stored")
-    shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
-    count = stored_count(graph) if has_unused else graph.edge_count
-    if not shape or shape[0] != count:
-        raise GraphInputError(
-            "values in edge-id order do not fit the graph",
-            where="stored",
-            got=f"shape {shape}",
-            expected=f"first axis {count}, one entry for each edge id",
-        )
-    per_direction = require_flag("per_direction", per_direction)
-    if per_direction and graph.directed:
-        raise GraphInputError(
-            "a directed graph has one value for each given edge",
-            where="per_direction",
-            got=True,
-            expected="False",
-        )
-    if on_gpu is not None and has_unused:
-        return collect_on_gpu(graph, on_gpu, per_direction)
-    if on_gpu is not None and graph._edges.is_built_on_gpu:
-        return gpu_edges(graph).in_given_order(on_gpu, per_direction)
-    if on_gpu is not None and not isinstance(stored, DeviceValues):
-        from featgraph.cuda.download import read  # imports the dialect
-
-        stored = read(on_gpu)
-    values = host_values(stored)
-    if has_unused:
-        values = values[graph.changing.stored_ids]
-    return _put_back(graph, values, per_direction)
+    return _cached(graph, "incident_columns", build)
 
 
 def _on_gpu(stored: object) -> Any:

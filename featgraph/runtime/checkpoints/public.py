@@ -123,11 +123,6 @@ def require_every(given: Any) -> float:
     return require_real("every", given, 0, error=ArgumentError)
 
 
-def _optional(check: Callable[..., Any], name: str, value: Any) -> Any:
-    """Return None, or the checked value of an option."""
-    return None if value is None else check(name, value)
-
-
 def require_count(name: str, value: Any, least: int = 0) -> int:
     """Return a number of supersteps; StateError if it is not one."""
     what = "not a number of supersteps"
@@ -166,7 +161,10 @@ _CHECKS: dict[str, tuple[Any, Callable[[str, Any], Any]]] = {
     "record_active": (False, require_flag),
     "due": (None, require_sets),
     "watch": (None, require_text),
-    "recompute_every": (64, partial(_optional, partial(require_count, least=1))),
+    "recompute_every": (
+        64,
+        lambda name, value: None if value is None else require_count(name, value, 1),
+    ),
     "near_far": (None, lambda name, value: checked_near_far(value)),
     "checkpoint": (None, lambda name, value: require_folder(value)),
     "every": (EVERY, lambda name, value: require_every(value)),
@@ -512,7 +510,7 @@ def _iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
             single = Identity("iterate", is_single=True)
             ends.enter_context(_of(checkpoint, every, single))
         call = current_call.get()
-        token = current_call.set(None)
+        token = current_call.set(None)  # for runs within callbacks
         try:
             yield call
         finally:
@@ -600,6 +598,7 @@ class Session:
             self._saved["run"], self._packed, run, run_state.state.graph.vertex_count
         )
         self._seen = run.supersteps
+        # The State has the values now; `goes_on` only needs an object.
         self._packed, self._snapshot = Packed(), Snapshot(0, {})
 
     def look(self, run: Run, run_state: RunState) -> None:

@@ -115,7 +115,9 @@ def _add(found: Any, value: Any) -> None:
         for key in value:
             _add(found, key)
             _add(found, value[key])
-    elif isinstance(value, list | tuple) and not _is_numbers(value):
+    elif isinstance(value, list | tuple) and not all(
+        type(item) in (int, float) for item in value
+    ):
         add("sequence", len(value))
         for item in value:
             _add(found, item)
@@ -129,10 +131,6 @@ def _add(found: Any, value: Any) -> None:
         _add(found, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
     else:
         _add_array(found, value)
-
-
-def _is_numbers(values: Sequence[Any]) -> bool:
-    return all(type(value) in (int, float) for value in values)
 
 
 def _add_array(found: Any, value: Any) -> None:
@@ -166,7 +164,8 @@ def iterate_identity(
     options = {
         name: repr(value)
         for name, value in given.items()
-        if name not in _FREE and not (callable(value) and not _is_test(value))
+        if name not in _FREE
+        and (isinstance(value, StoppingTest) or not callable(value))
     }
     return {
         "graph": state.graph.digest,
@@ -174,10 +173,6 @@ def iterate_identity(
         "options": dict(sorted(options.items())),
         "properties": {n: type_.describe() for n, type_ in state.signature.items()},
     }
-
-
-def _is_test(value: Any) -> bool:
-    return isinstance(value, StoppingTest)
 
 
 def _program(foldmap: FoldMap, state: State) -> str:
@@ -606,6 +601,7 @@ class Writer:
             self._write(graph, body, parts)
             self._report()
             return
+        # Not a daemon: the interpreter's exit waits for the checkpoint.
         self._thread = threading.Thread(
             target=self._write, args=(graph, body, parts), name="featgraph checkpoint"
         )

@@ -42,13 +42,7 @@ from featgraph.cuda.dialect import (
 from featgraph.cuda.driver import Driver, address_of
 from featgraph.cuda.foreign import Foreign, strided
 from featgraph.cuda.launch import Launches
-from featgraph.cuda.values import (
-    DeviceValues,
-    Entries,
-    Filled,
-    Reordered,
-    name_of,
-)
+from featgraph.cuda.values import DeviceValues, Entries, Filled, Reordered, name_of
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.protocol import Values

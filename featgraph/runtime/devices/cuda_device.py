@@ -25,13 +25,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.padding import stored_shape
 from featgraph.cuda.dialect import cuda, int32, int64, kernel, uint32
 from featgraph.cuda.foreign import strided
-from featgraph.cuda.values import (
-    DeviceValues,
-    Entries,
-    Filled,
-    Reordered,
-    name_of,
-)
+from featgraph.cuda.values import DeviceValues, Entries, Filled, Reordered, name_of
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW, hub_degree_of, rows_with
 from featgraph.fold.schedules.mapping import REDUCE_THREADS, LaunchSizes

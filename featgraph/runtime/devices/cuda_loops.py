@@ -168,7 +168,7 @@ def first_key(words, keys, width, sign, extremes):  # type: ignore[no-untyped-de
                     key = -float64(math.inf)
                 here = min(here, min(key, MOST))
     here = warp.group_min(here, 32)
-    if cuda.threadIdx.x % 32 == 0 and here < math.inf:
+    if cuda.threadIdx.x % 32 == 0 and here < math.inf:  # one atomic a warp
         cuda.atomic.min(extremes, 1, here)
 
 
@@ -276,7 +276,7 @@ def log_set(words, pairs, ends):  # type: ignore[no-untyped-def]
         if place < words.size:
             bits = words[uint32(place)]
         some = warp.group_bits(bits != 0, 32)
-        if some != 0:  # the whole warp
+        if some != 0:  # the whole warp, which takes its places by one atomic
             leader, begin = warp.trailing_zeros(some), int64(0)
             if lane == uint32(leader):
                 begin = cuda.atomic.add(ends, 1, int64(warp.count_bits(some)))

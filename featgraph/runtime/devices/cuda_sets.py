@@ -9,9 +9,9 @@ taken from the pools of the recorder, so that replays find them at the same addr
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,7 @@ class _RowWalks:
         self, words: Words, graph: DeviceGraph, along: str, total: Array
     ) -> None:
         """Store the number of edges in the rows of a set in ``total[0]``."""
-        self._arrays.driver.set_words(address_of(total), 0, 2)
+        self._arrays.driver.set_words(address_of(total), 0, 2)  # one int64
         kernel = graph.kernel("count", along)
         self.run(kernel, scanning(words), (words, total))
 
@@ -113,9 +113,7 @@ class CudaSets:
         self._arrays = arrays
         self._launch, self._driver = arrays.launches, arrays.driver
         self._walks = _RowWalks(arrays, self.some_words)
-        self._views: weakref.WeakKeyDictionary[Array, Array] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._views: WeakKeyDictionary[Array, Array] = WeakKeyDictionary()
 
     def some_words(self, count: int) -> Words:
         """Return an uninitialized bitvector that nothing else references."""
@@ -389,6 +387,8 @@ class CudaKeys:
         """Store the smallest ``sign * key`` of a set in ``Own.extremes[1]``."""
         width, sign = order
         own, driver = self._arrays.own, self._arrays.driver
+        # The kernel lowers the number by atomics. It is set by words of 32 bits, the
+        # lower half first in memory.
         high, low = divmod(_INF, 1 << 32)
         driver.set_words(own.total_address + 8, low, 1)
         driver.set_words(own.total_address + 12, high, 1)

@@ -235,6 +235,7 @@ class CudaTrees:
     def _steps(self, subtree: Subtree, width: int) -> _Steps:
         """Divide the levels of a subtree between launches; upload the tables."""
         steps = list(subtree.steps)
+        # Levels shrink: all above the first small one are small.
         few = [-(-n // BRANCHES) * width <= _ONE_BLOCK for _, n, _ in steps]
         many = few.index(True) if True in few else len(few)
         rest = np.array(steps[many:] or [(0, 0, 0)], np.int64)

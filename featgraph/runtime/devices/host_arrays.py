@@ -25,10 +25,7 @@ from featgraph.fold.plan.traits import (
 from featgraph.graph import Graph
 from featgraph.graph.views.structure import incident_columns, out_columns
 from featgraph.program.active import word_count
-from featgraph.runtime.devices.cpu_sweeps import (
-    CHUNKS_PER_THREAD,
-    SMALLEST_CHUNK,
-)
+from featgraph.runtime.devices.cpu_sweeps import CHUNKS_PER_THREAD, SMALLEST_CHUNK
 
 __all__ = [
     "REDUCE_CHUNKS",
@@ -75,14 +72,13 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
     if name == "edge_twin":
         return graph.twins
     if name.startswith(("upper_", "lower_", "both_", "order_", "degree_")):
-        return _oriented_array(graph, name)
-    if name in {"triangle_chunks", "edge_chunks"}:
-        return _triangle_chunks(graph, name)
+        return oriented_array(graph.oriented, name)
+    if name == "triangle_chunks":
+        return row_chunks(graph.oriented.work)
+    if name == "edge_chunks":
+        return edge_chunks(graph.edge_count)
     if name == "edge_word_chunks":
-        words = word_count(graph.edge_count)
-        most = import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD
-        count = max(1, min(most, words // 128))
-        return np.linspace(0, words, count + 1).astype(np.int64)
+        return edge_chunks(word_count(graph.edge_count), _LEAST_EDGES // 32)
     if name == "word_chunks":
         return np.arange(word_count(graph.vertex_count) + 1)
     if name == "vertex_blocks":
@@ -121,11 +117,6 @@ def cut_windows(
     return np.append(np.flatnonzero(is_first), count).astype(np.int32)
 
 
-def _oriented_array(graph: Graph, name: str) -> npt.NDArray[Any]:
-    """Return an array of the oriented graph by its name."""
-    return oriented_array(graph.oriented, name)
-
-
 def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
     """Return an array of an oriented graph by its name: see `Oriented`."""
     rows, _, array = name.partition("_")
@@ -144,18 +135,15 @@ def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
     return arrays[array]  # type: ignore[no-any-return]
 
 
-def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
-    """Return cuts of oriented rows, or of edges, into chunks of about equal work."""
-    if name == "edge_chunks":
-        return edge_chunks(graph.edge_count)
-    return row_chunks(graph.oriented.work)
+#: Fewest edges of a chunk of equal size.
+_LEAST_EDGES = 4096
 
 
-def edge_chunks(edge_count: int) -> npt.NDArray[np.int64]:
-    """Return cuts of edge ids into chunks of equal size."""
+def edge_chunks(count: int, least: int = _LEAST_EDGES) -> npt.NDArray[np.int64]:
+    """Return cuts of edge ids, or words of them, into chunks of equal size."""
     threads = import_whole("numba").get_num_threads()
-    count = max(1, min(threads * CHUNKS_PER_THREAD, edge_count // 4096))
-    return np.linspace(0, edge_count, count + 1).astype(np.int64)
+    chunks = max(1, min(threads * CHUNKS_PER_THREAD, count // least))
+    return np.linspace(0, count, chunks + 1).astype(np.int64)
 
 
 def row_chunks(work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -1,10 +1,10 @@
 """The interface of a target: its arrays, sets, rows, launches and recorder.
 
 `Device` has the operations that runs need on the CPU or a GPU; its parts are
-`VertexSets`, `SetKeys` (near and far), `PropertyRows`, `Trees` (reduces) and `Recorder`
-(replays, GPU only). `CpuDevice` (`choose`) and `CudaDevice` (`cuda_device`) implement
-it. Kernels are launched as `BoundEntry` or `RowKernel`, which have the arrays of a
-graph in place. Begin with `Device`.
+`VertexSets`, `SetKeys` (near and far), `PropertyRows` and `Trees` (reduces); on a GPU,
+`TracedDriver` records supersteps for replays. `CpuDevice` (`choose`) and `CudaDevice`
+(`cuda_device`) implement it. Kernels are launched as `BoundEntry` or `RowKernel`, which
+have the arrays of a graph in place. Begin with `Device`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,9 @@ from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
 from featgraph.graph.views.view import VertexSet
 from featgraph.runtime.devices.spare import SpareMemory
-from featgraph.runtime.recording.control import DeviceLoop
-from featgraph.runtime.recording.cycles import DeferredCalls, KnownCycles
+
+if TYPE_CHECKING:
+    from featgraph.runtime.recording.cuda_trace import TracedDriver
 
 __all__ = [
     "BoundEntry",
@@ -37,7 +38,6 @@ __all__ = [
     "GraphSize",
     "PropertyRows",
     "Reach",
-    "Recorder",
     "RowKernel",
     "SetKeys",
     "VertexSets",
@@ -218,6 +218,8 @@ def is_dense(
     number of edges from active sources; without it, the `count` active vertices are
     assumed to have the average degree.
     """
+    # A pushed edge counts as four reads of a pull, which takes about
+    # vertex_count * edge_count / edges reads.
     if edges is not None:
         return 4 * edges**2 >= vertex_count * edge_count
     return count is not None and 4 * count**2 * edge_count >= vertex_count**3
@@ -265,50 +267,6 @@ class DeviceGraph(GraphSize, Protocol):
 
     def kernel(self, name: str, along: str) -> RowKernel:
         """Return a kernel over sets, such as "reach", that sweeps rows along edges."""
-
-
-class Recorder(Protocol):
-    """A recorder of the calls of supersteps, which are replayed as one launch."""
-
-    @property
-    def known(self) -> KnownCycles:
-        """Cycles of supersteps that have repeated in earlier runs."""
-
-    def lend_pools(self, to: object) -> tuple[dict[int, list[Words]], ...]:
-        """Return two pools of sets, reserved while `to` lives."""
-
-    def begin(
-        self, pools: dict[int, list[Words]], deferred: DeferredCalls | None = None
-    ) -> None:
-        """Begin to record; new sets are taken from `pools`.
-
-        Operations that `deferred` expects are held back from the device.
-        """
-
-    def end(self) -> Any:
-        """Return the operations since `begin`; None if they cannot be recorded."""
-
-    @property
-    def taken(self) -> tuple[Callable[[], Words], ...]:
-        """References to the sets taken since `begin`."""
-
-    def are_free(
-        self, taken: Sequence[Callable[[], Words]], pools: dict[int, list[Words]]
-    ) -> bool:
-        """Whether sets that were taken from these pools still exist and are unused."""
-
-    def record(self, operations: Any) -> Any:
-        """Return a recording: `launch` repeats the operations, `wait` reads the count.
-
-        None if too many recordings exist.
-        """
-
-    def loop(self, recordings: Any, turns: int, is_exact: bool) -> DeviceLoop | None:
-        """Return a loop on the device that repeats recordings, of `turns` foldmaps.
-
-        With `is_exact` it can end after any superstep. None if a loop does not pay yet,
-        or cannot be made.
-        """
 
 
 class VertexSets(Protocol):
@@ -528,8 +486,8 @@ class Device(Protocol):
         """Reduces in a fixed tree."""
 
     @property
-    def recorder(self) -> Recorder | None:
-        """The recorder of supersteps; None if replays are not faster."""
+    def recorder(self) -> TracedDriver | None:
+        """The recorder of the calls of supersteps; None if replays are not faster."""
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
         """Return an array of the device, in `memory` if shape and dtype are equal.

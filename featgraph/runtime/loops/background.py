@@ -18,10 +18,10 @@ import os
 import sys
 import threading
 import warnings
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from featgraph.base.config import config
 from featgraph.base.dataclass import dataclass
@@ -276,8 +276,8 @@ if hasattr(os, "register_at_fork"):
 
 
 #: Kernel -> key of forms and sets -> job; None if all functions are compiled.
-_jobs: weakref.WeakKeyDictionary[Kernel, dict[tuple[object, ...], Job | None]] = (
-    weakref.WeakKeyDictionary()
+_jobs: WeakKeyDictionary[Kernel, dict[tuple[object, ...], Job | None]] = (
+    WeakKeyDictionary()
 )
 
 
@@ -304,7 +304,8 @@ def is_ready(
         return True
     jobs = _jobs.setdefault(superstep.kernel, {})
     # A graph of one chunk is swept by another function than one of several.
-    key = (*frontier_forms, with_sets, *_are_cut(superstep, frontier_forms))
+    are_cut = [entry.is_cut for entry in _entries(superstep, frontier_forms)]
+    key = (*frontier_forms, with_sets, *are_cut)
     if key not in jobs:
         functions = functions_of(superstep, frontier_forms)
         if with_sets:
@@ -325,12 +326,10 @@ def _firsts(device: Any) -> Callable[[], int] | None:
     return None if device.name == "cpu" else lambda: int(device.launches.firsts)
 
 
-def _are_cut(superstep: Superstep, frontier_forms: Sequence[str]) -> list[bool]:
-    """Return for each entry whether its graph is cut into several chunks."""
+def _entries(superstep: Superstep, frontier_forms: Sequence[str]) -> list[BoundEntry]:
+    """Return the entries of all phases, each phase in its frontier form."""
     pairs = zip(superstep.phases, frontier_forms, strict=True)
-    return [
-        e.is_cut for own, frontier_form in pairs for e in own.entries(frontier_form)
-    ]
+    return [entry for own, form in pairs for entry in own.entries(form)]
 
 
 #: Sets that vertex and push phases take.
@@ -357,10 +356,7 @@ def functions_of(superstep: Superstep, frontier_forms: Sequence[str]) -> list[Fu
     """Return the functions that vertex and push phases call in these forms."""
     bound = superstep.bound
     bound.arrive()
-    phases = zip(superstep.phases, frontier_forms, strict=True)
-    entries = [
-        entry for own, frontier_form in phases for entry in own.entries(frontier_form)
-    ]
+    entries = _entries(superstep, frontier_forms)
     if superstep.device.name == "cpu":
         data = _typeof(bound.data(Frontier(), None))
         return [f for entry in entries for f in _of_cpu(entry, data)]

@@ -9,8 +9,8 @@ may write to the current buffers (0022). Begin with `FoldmapRun.choose`.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -76,9 +76,7 @@ SWEEPING_TARGETS = {"cuda"}
 
 
 #: Kernel -> changes of a run -> whether any aggregate can be incremental in it.
-_patching: weakref.WeakKeyDictionary[Kernel, dict[Changes, bool]] = (
-    weakref.WeakKeyDictionary()
-)
+_patching: WeakKeyDictionary[Kernel, dict[Changes, bool]] = WeakKeyDictionary()
 
 
 class _Traits(NamedTuple):
@@ -172,8 +170,6 @@ class FoldmapRun:
         self._incremental: Incremental | None = None
         #: Number of supersteps that patched since all aggregates were last recomputed.
         self.patched_supersteps = 0
-        #: Whether each vertex has a thread of its own.
-        self.is_alone = traits.is_alone
         self.announces = self.plan.facts.is_announced
         #: Whether vertices that are not due may be evaluated, too.
         self.may_sweep_all = False
@@ -371,10 +367,6 @@ class FoldmapRun:
             return True
         return self.changes in _patching.get(self.plain.kernel, {})
 
-    def takes_folding(self, active_count: int | None) -> bool:
-        """Whether the choice for an active count needs another folded kernel."""
-        return self._may_patch(active_count) and not self.knows_patching
-
     def _is_incremental(self, active_count: int | None) -> bool:
         """Whether a superstep with an active count keeps or patches aggregates."""
         return self._may_patch(active_count) and self._can_be_incremental()
@@ -402,7 +394,7 @@ class FoldmapRun:
         if is_soon_swept(graph, self._traits.width):
             return True
         size = graph.vertex_count + graph.edge_count
-        most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
+        most = MOST_DUE_ALONE if self._traits.is_alone else MOST_DUE
         return active_count * size >= most * graph.vertex_count**2
 
     def _may_push(self, active_count: int | None) -> bool:
@@ -483,7 +475,7 @@ def decides(step: FoldmapRun, active_count: int, meant: tuple[Any, ...]) -> bool
 
     False if `decide` would have to fold another kernel first.
     """
-    if step.takes_folding(active_count):
+    if step._may_patch(active_count) and not step.knows_patching:
         return False
     is_meant_incremental = meant[0] is True
     if step._is_incremental(active_count) != is_meant_incremental:

@@ -104,6 +104,7 @@ class HostLoop:
             except BaseException:
                 run_state.cannot_announce(number)
                 raise
+            # `_note` has replaced the pending set: far vertices stay due, too.
             if far is not None and pending.words is not None:
                 pending.words = run_state.device.sets.union(pending.words, far)
                 if far_count is None or pending.count is None:

@@ -13,9 +13,9 @@ recorded, too; other sets are uploaded one by one.
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,7 @@ _MOST_SETS, _MOST_WHOLE = 1 << 14, 64
 #: A new log begins when fewer sets than this may fit.
 _FEWEST = 16
 #: State -> logs of its runs that are in use.
-_logs: weakref.WeakKeyDictionary[State, weakref.WeakSet[SetLog]] = (
-    weakref.WeakKeyDictionary()
-)
+_logs: WeakKeyDictionary[State, WeakSet[SetLog]] = WeakKeyDictionary()
 
 
 class SetLog:
@@ -63,7 +61,7 @@ class SetLog:
         self.device, buffers = device, buffers_of(state, device)
         self._sets: Any = device.sets
         self.word_count = word_count(buffers.graph.vertex_count)
-        logs = _logs.setdefault(state, weakref.WeakSet())
+        logs = _logs.setdefault(state, WeakSet())
         taken = {log.number for log in logs}
         self.number: int = next(n for n in itertools.count() if n not in taken)
         logs.add(self)

@@ -30,7 +30,7 @@ from featgraph.base.activity import ACTIVITY
 from featgraph.base.config import config
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.runtime.loops.foldmap_run import patches_left
+from featgraph.runtime.loops.foldmap_run import decides, patches_left
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.replay_report import HostReplay, ReplayMode, ReplayReport
 from featgraph.runtime.loops.run import Run
@@ -184,7 +184,7 @@ class ReplayLoop:
         If the calls of the superstep differ from those of the cycle, it runs alone.
         """
         _, how = self._how(cycle, most)
-        recordings = [self._recorder.record(t.operations) for t in cycle]
+        recordings = self._recordings(cycle)
         loop = None
         if None not in recordings:
             loop = self._recorder.loop(recordings, 1, how.is_exact)
@@ -210,6 +210,10 @@ class ReplayLoop:
                 self._cycles.forget()
         return is_run
 
+    def _recordings(self, cycle: Sequence[Traced]) -> list[Any]:
+        """Return the recording of each superstep; None for one that cannot be made."""
+        return [self._recorder.record(t.operations or ()) for t in cycle]
+
     def _replay(self, run: Run, most: int) -> bool:
         """Run supersteps of a repeated cycle; False if none was run."""
         if self._is_shared and not self._run_state.knows_counts:
@@ -224,7 +228,7 @@ class ReplayLoop:
             how, looped = self._how(cycle, most)
             if looped.limit == 0 or not self._continues(cycle[0]):
                 continue
-            recordings = [self._recorder.record(t.operations) for t in cycle]
+            recordings = self._recordings(cycle)
             if None in recordings:
                 continue
             if not self._run_cycles(run, cycle, recordings, how, looped):
@@ -430,6 +434,7 @@ class DeviceReplay:
 
     def run(self, how: ReplayMode) -> bool:
         """Run one loop; return whether it has ended with a whole cycle."""
+        # An interrupt between a launch and its bookkeeping would lose commits.
         with deferred_interrupts() as came:
             try:
                 try:
@@ -452,13 +457,15 @@ class DeviceReplay:
             limit=min(how.limit - how.limit % loop.step, loop.most),
             seconds=_MOST_AWAY,
             late_seconds=how.most_late,
+            # -1, which no count equals: a count of 0 must not stand for all vertices.
             vertices=run_state.state.graph.living_count or -1,
             pending=tuple(
                 EVERYTHING if p.words is None or p.count is None else p.count
                 for p in run_state.pending
             ),
             steps=tuple(
-                (t.place, *self._counts(t), self._tested(t)) for t in self._cycle
+                (t.place, *self._counts(t), run_state.runs[t.place].watched.tested)
+                for t in self._cycle
             ),
             test=self._test(),
         )
@@ -470,6 +477,7 @@ class DeviceReplay:
                 if came:
                     loop.stop()
         finally:
+            # After an exception the device is still in the loop; `read` waits for it.
             loop.stop()
             self._report = report = loop.read()
             seconds = report.seconds
@@ -481,10 +489,6 @@ class DeviceReplay:
         test = self._run_state.watching.test
         side = ABOVE if test is not None and test.side == "above" else BELOW
         return side, 0.0 if test is None else test.limit
-
-    def _tested(self, traced: Traced) -> int:
-        """Return the 1-based index of the tested value of a superstep, or 0."""
-        return self._run_state.runs[traced.place].watched.tested
 
     def account(self, first: int = 0) -> bool:
         """Record the supersteps of the loop, except a last one that failed on a rank.
@@ -525,7 +529,7 @@ class DeviceReplay:
             return EVERYTHING, EVERYTHING
 
         def is_meant(count: int) -> bool:
-            return run_state.would_decide(place, count, meant)
+            return decides(run_state.runs[place], count, meant[1:])
 
         # A choice that needs another kernel is made when it is due.
         key = place, meant, run_state.runs[place].knows_patching

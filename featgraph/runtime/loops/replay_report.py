@@ -231,6 +231,7 @@ class HostReplay:
 
         Return whether the last cycle is whole.
         """
+        # An interrupt between a launch and its bookkeeping would lose commits.
         with deferred_interrupts() as came:
             try:
                 self._run_cycles(came, is_enough)

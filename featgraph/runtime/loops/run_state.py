@@ -2,8 +2,8 @@
 
 `RunState` has the foldmaps of a run and the pending vertices of each. A vertex is
 pending for a foldmap if it was committed after the foldmap last ran. At the end of a
-run `store_pending` stores these vertices in the State, and `recall_pending` returns
-them in the next call of `iterate`. A `SuperstepLoop` is made for one run state;
+run `RunState.store_pending` stores these vertices in the State, and `recall_pending`
+returns them in the next call of `iterate`. A `SuperstepLoop` is made for one run state;
 `Watched` lists the properties of a run that may rule a loop out.
 """
 
@@ -21,7 +21,7 @@ from featgraph.program.following import Seen
 from featgraph.program.saved import Left
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.loops.foldmap_run import FoldmapRun, decide, decides
+from featgraph.runtime.loops.foldmap_run import FoldmapRun, decide
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.run import Moves, Run
 from featgraph.runtime.loops.stopping import Watching
@@ -43,8 +43,6 @@ __all__ = [
     "host_left",
     "left_over",
     "recall_pending",
-    "release_pending",
-    "store_pending",
 ]
 
 
@@ -174,17 +172,6 @@ def _key(foldmap: FoldMap, entries: dict[Any, Any]) -> Any:
     return foldmap.program.digest if is_named else foldmap.base
 
 
-def release_pending(foldmaps: Sequence[FoldMap], state: State) -> None:
-    """Drop the sets that an earlier call left, once they have been recalled.
-
-    Their memory is reused then, in a fixed order, so that a repeated run gets sets at
-    the same addresses and its recordings fit.
-    """
-    _, entries = state.left
-    for foldmap in foldmaps:
-        entries.pop(_key(foldmap, entries), None)
-
-
 def announce(
     pending: Sequence[Pending],
     place: int,
@@ -213,30 +200,6 @@ def announce(
             waiting.words = join(other, waiting.words)
             if waiting.count is not None:
                 waiting.count += number
-
-
-def store_pending(
-    foldmaps: Sequence[FoldMap],
-    pending: Sequence[Pending],
-    state: State,
-    device: Device,
-    seen: Seen,
-    has_run: bool,
-) -> None:
-    """Store the pending vertices in the State for a later call.
-
-    If supersteps have run (`has_run`), all vertices become due for foldmaps that were
-    not part of the run.
-    """
-    version, entries = state.left
-    if version != state.version:
-        entries = {}
-    elif has_run:
-        entries = {k: replace(e, words=None, left=None) for k, e in entries.items()}
-    for foldmap, waits in zip(foldmaps, pending, strict=True):
-        words, left = map(device.sets.snapshot, (waits.words, waits.left))
-        entries[foldmap.base] = _Left(device, words, left, waits.scalars, seen)
-    state.left = (state.version, entries)
 
 
 class RunState:
@@ -339,21 +302,34 @@ class RunState:
             self.version, self.superstep = self.state.version, self.state.superstep
 
     def release(self) -> None:
-        """Drop the sets that an earlier call left; `store_pending` replaces them."""
-        release_pending(self.foldmaps, self.state)
+        """Drop the sets that an earlier call left, once they have been recalled.
+
+        Their memory is reused then, in a fixed order, so that a repeated run gets sets
+        at the same addresses and its recordings fit. `store_pending` replaces them.
+        """
+        _, entries = self.state.left
+        for foldmap in self.foldmaps:
+            entries.pop(_key(foldmap, entries), None)
 
     def store_pending(self) -> None:
         """Store the pending vertices in the State for a later call.
 
         All vertices are stored if the caller has written to the State since the last
-        superstep.
+        superstep. If supersteps have run, all vertices become due for foldmaps that
+        were not part of the run.
         """
         self.refresh_version()
-        pending = all_pending(self)
-        has_run = self.state.superstep != self.begun
-        store_pending(
-            self.foldmaps, pending, self.state, self.device, self.seen, has_run
-        )
+        state, device = self.state, self.device
+        version, entries = state.left
+        if version != state.version:
+            entries = {}
+        elif state.superstep != self.begun:
+            entries = {k: replace(e, words=None, left=None) for k, e in entries.items()}
+        for foldmap, waits in zip(self.foldmaps, all_pending(self), strict=True):
+            words, left = map(device.sets.snapshot, (waits.words, waits.left))
+            found = _Left(device, words, left, waits.scalars, self.seen)
+            entries[foldmap.base] = found
+        state.left = (state.version, entries)
 
     def refresh_version(self) -> None:
         """Make all vertices due if the caller has written to the State.
@@ -483,13 +459,6 @@ class RunState:
             return (True,)
         pending = self.pending[place]
         return pending.words is None, *decide(self.runs[place], pending.active_count)
-
-    def would_decide(self, place: int, count: int, meant: tuple[Any, ...]) -> bool:
-        """Whether `decisions` would return `meant` for an active count below all.
-
-        No kernel is folded to find out: see `decides`.
-        """
-        return not meant[0] and decides(self.runs[place], count, meant[1:])
 
 
 def left_over(run_state: RunState) -> dict[FoldMap, Left]:

@@ -288,6 +288,8 @@ class CpuQueue:
         keys = Keys() if waiting is None else waiting.keys(step.plan)
         most = min(most, _MOST_SUPERSTEPS)
         arrays = self._find_arrays(buffers)
+        # Results of the loop, in the order in which they are unpacked below. The second
+        # is the length of the list of A when the loop begins.
         sizes, counts = np.zeros(6, np.int64), np.empty(most, np.int64)
         limits = np.empty(most + 1, np.float64)
         sizes[1] = self._loops.list_set(active, arrays["passed"])
@@ -327,9 +329,11 @@ class CpuQueue:
                 fill = self._loops.fill_waiting
                 far_count = fill(arrays["far"], far_count, arrays["waits"], words)
         except BaseException:
-            arrays["waits"].fill(0)
+            arrays["waits"].fill(0)  # flags are clear between calls
             raise
         self._has_run = True
+        # The loop has left too many edges to others, unless a limit of the call, or the
+        # end of the run, stopped it.
         may_work = edges + most_edges <= _MOST_WORK
         self._was_left = size + far_count > 0 and number < most and may_work
         limits = limits[: 0 if waiting is None else number + 1]

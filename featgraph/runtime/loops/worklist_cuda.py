@@ -9,9 +9,9 @@ lists and reads its log. The blocks of the kernel meet in barriers between super
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -141,6 +141,7 @@ class QueueMemory:
         head[words_of.KEY] = keys.number
         size = 8 * words_of.LOG
         driver.write(loops.address, int(head.ctypes.data), size)
+        # The kernel sets the bits of the pending vertices.
         left = self._device.sets.empty(word_count(self._count))
         lists = words_of.Lists(active, left, *self._lists, loops.words)
         if self._far is None:
@@ -217,13 +218,9 @@ WANTED = 8
 
 #: Kernel -> number of supersteps that could have used its loop; and numbers of first
 #: launches and of background jobs at that time.
-_wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = (
-    weakref.WeakKeyDictionary()
-)
+_wanted: WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = WeakKeyDictionary()
 #: Kernel, or kernel with a stage -> job that compiles its loop.
-_jobs: weakref.WeakKeyDictionary[Kernel | StagedKernel, Job] = (
-    weakref.WeakKeyDictionary()
-)
+_jobs: WeakKeyDictionary[Kernel | StagedKernel, Job] = WeakKeyDictionary()
 
 
 def is_compiled(kernel: Kernel) -> bool:
@@ -271,6 +268,7 @@ class CudaQueue:
         if kernel is None:
             return None
         begun = time.perf_counter()
+        # An interrupt between the launch and its bookkeeping would lose commits.
         with deferred_interrupts():
             ran = self._run(kernel, pending, most)
         if not ran.counts:
@@ -335,7 +333,8 @@ class CudaQueue:
         none = device.sets.empty(bound.word_count)
         bound.stale.freshen(buffers, kernel.plan.phases[0], none)
         data = bound.data(Frontier(), None)
-        keys = self._keys()
+        waiting = self._waiting
+        keys = Keys() if waiting is None else waiting.keys(self._step.plan)
         lists = memory.begin(pending.words, most, _MOST_AWAY, keys)
         rows = [buffers.graph[name] for name in queue.graph]
         function = kernel.queue if staged is None else staged.function
@@ -361,10 +360,6 @@ class CudaQueue:
         if self._waiting is None:
             run_state.runs[0].note_edges(ran.words, ran.edges)
         return ran
-
-    def _keys(self) -> Keys:
-        waiting = self._waiting
-        return Keys() if waiting is None else waiting.keys(self._step.plan)
 
     def _find_stage(self, loop: Kernel) -> tuple[StagedKernel | None, list[Any]]:
         """Return the loop with the stage in it and the stage's arguments.

@@ -214,20 +214,13 @@ class Buffers:
         """Return the shape of the values in a buffer of a property."""
         state, rows = self.find_state(), array.shape[0]
         type_ = state._columns[name].type
-        count, room = self._sizes_of(state, type_.kind)
-        return (min(count, rows) if rows == room else rows, *type_.item_shape)
-
-    def _sizes_of(self, state: State, kind: PropertyKind) -> tuple[int, int]:
-        """Return the number of entries of a property, and its capacity."""
-        is_edge, changing = kind is PropertyKind.EDGE, state.graph.changing
+        is_edge, changing = type_.kind is PropertyKind.EDGE, state.graph.changing
         if is_edge and changing is not None:
-            return changing.stored_count, self.room[is_edge]
-        count = self.graph.count("edge_count" if is_edge else "vertex_count")
-        return count, self.room[is_edge]
-
-    def _room(self, kind: PropertyKind) -> int:
-        """Return the number of rows of a property's buffer: the graph's capacity."""
-        return self.room[kind is PropertyKind.EDGE]
+            count = changing.stored_count
+        else:
+            count = self.graph.count("edge_count" if is_edge else "vertex_count")
+        is_whole = rows == self.room[is_edge]  # vectors have no capacity
+        return (min(count, rows) if is_whole else rows, *type_.item_shape)
 
     def _downloaded(self, name: str) -> npt.NDArray[Any]:
         """Return the values of a buffer on the host."""
@@ -246,7 +239,7 @@ class Buffers:
         if name in self._shared:
             shared = self.current[name]
             shape, dtype = tuple(shared.shape), shared.dtype.name
-            made = self.places and self.places.another(name, shape, dtype)
+            made = self.places and self.places.empty(name, shape, dtype)
             if made is None:
                 made = self.device.empty(shape, dtype)
             copy_values(self, made, shared)
@@ -283,8 +276,8 @@ class Buffers:
             column.mark_written(None)
         elif name in self.current:
             self.stale[name] = ALL
-            if self.places is not None:
-                self.places.touched(self.current[name])
+            if self.graph.placement is not None:
+                self.graph.placement.touched(self.current[name])
             ranks = self.state.graph.ranks
             if ranks is not None:
                 self.unsent[name] = ranks.exchange(self.device).own(None)
@@ -370,7 +363,8 @@ class Buffers:
             elif column.type.kind is _VECTOR:
                 found = _upload_vector(self, name, column.values)
             else:
-                found = self._upload(name, column.values, self._room(column.type.kind))
+                room = self.room[column.type.kind is PropertyKind.EDGE]
+                found = self._upload(name, column.values, room)
             self.current[name] = found
             column.held = self, name
             if not isinstance(column.values, np.ndarray):
@@ -518,7 +512,8 @@ class Buffers:
 
 def copy_values(buffers: Buffers, target: Any, source: Any) -> None:
     """Copy an array of a property to another one."""
-    if buffers.places is None or not buffers.places.copy(target, source):
+    placement = buffers.graph.placement
+    if placement is None or not placement.copy(target, source):
         buffers.device.copy(target, source)
 
 
@@ -555,7 +550,7 @@ def _empty_like(buffers: Buffers, name: str, current: Any) -> Any:
             return found
     type_ = buffers.find_state()._columns[name].type
     dtype, shape = type_.dtype, (current.shape[0], *type_.item_shape)
-    placed = buffers.places and buffers.places.next_of(name, shape, dtype)
+    placed = buffers.places and buffers.places.empty(name, shape, dtype, "_next")
     if placed is not None:
         return placed
     made = buffers.device.rows.empty(shape, dtype)
@@ -717,15 +712,12 @@ class Places:
         place = self.of(name)
         return place and place.upload(self, use_of(name), values, memory)
 
-    def next_of(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
-        """Return memory for next values of a property."""
+    def empty(
+        self, name: str, shape: tuple[int, ...], dtype: str, suffix: str = ""
+    ) -> Array | None:
+        """Return memory for values of a property, such as next ones ("_next")."""
         place = self.of(name)
-        return place and place.empty(self, use_of(f"{name}_next"), shape, dtype)
-
-    def another(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
-        """Return memory for a further copy of a property's values."""
-        place = self.of(name)
-        return place and place.empty(self, use_of(name), shape, dtype)
+        return place and place.empty(self, use_of(name + suffix), shape, dtype)
 
     def working_memory(
         self, name: str, shape: tuple[int, ...], dtype: str
@@ -738,15 +730,3 @@ class Places:
         """Return the values of a property of edges, if they are in host memory."""
         place = self.of(name)
         return place and place.held(array, shape)
-
-    def touched(self, array: Array) -> None:
-        """Note that the caller has written an array: its slices on a GPU are old."""
-        self._placement.touched(array)
-
-    def copy(self, target: Array, source: Array) -> bool:
-        """Copy values to another array."""
-        return self._placement.copy(target, source)
-
-    def clear(self, memory: Array) -> bool:
-        """Set all elements of working memory to zero."""
-        return self._placement.fill(memory, 0)

@@ -296,7 +296,7 @@ class StaleEntries:
             ghosts = buffers.stale_ghosts.pop(name, None)
             if ghosts is not None and not isinstance(stale, str):
                 if reads or self._commits_in_kernel:
-                    self._refresh(buffers, name, ghosts, None)
+                    self.refresh(buffers, name, ghosts, None)
                 else:
                     buffers.late_ghosts[name] = ghosts
             if stale is None or (not reads and is_whole):
@@ -304,14 +304,15 @@ class StaleEntries:
             if isinstance(stale, str):
                 copy_values(buffers, next_, buffers.property(name))
             else:
-                self._refresh(buffers, name, stale, None if reads else written)
+                self.refresh(buffers, name, stale, None if reads else written)
 
-    def _refresh(
+    def refresh(
         self, buffers: Buffers, name: str, words: Words, without: Words | None
     ) -> None:
         """Copy current entries to the next buffer at `words`, but not at `without`.
 
-        For a property of edges, these are the out-edges of the vertices.
+        This also undoes writes of a phase. For a property of edges, the entries are
+        those of the out-edges of the vertices.
         """
         device = self._device
         next_, current = buffers.next[name], buffers.current[name]
@@ -321,10 +322,6 @@ class StaleEntries:
         if without is not None:
             words = device.sets.without(words, without)
         device.sets.refresh_edges(words, next_, current, buffers.graph)
-
-    def restore(self, buffers: Buffers, name: str, words: Words, kept: Words) -> None:
-        """Undo writes to next rows of the vertices in `words` but not in `kept`."""
-        self._refresh(buffers, name, words, kept)
 
     def restore_edges(self, buffers: Buffers, name: str, edge_state: Array) -> None:
         """Undo writes to the next entries of edges that were stopped."""

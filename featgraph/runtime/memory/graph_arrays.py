@@ -150,7 +150,10 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         limit = config.memory_limit_bytes if device.is_scarce else None
         if limit is not None:
             require_fixed(graph, "fg.config.memory_limit")
-            self.placement = placement_on(self, device, limit)
+            # This imports the CUDA dialect.
+            from featgraph.runtime.streaming.placement import Placement
+
+            self.placement = Placement(self, device, limit)
         #: Memory of deleted States; None on devices that keep none, and under a memory
         #: limit, where kept memory would count.
         self._spare = device.make_spare_memory() if limit is None else None
@@ -341,10 +344,6 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self.advance("moves")
         self._at = self.stamps  # everything that has moved is dropped
 
-    def sliced_sweeps(self, bound: Any) -> Any:
-        """Return the sliced sweeps of a kernel's phases; None without a limit."""
-        return None if self.placement is None else self.placement.sliced_sweeps(bound)
-
     def degrees(self, graph: Graph, name: str) -> Any:
         """Return the degrees of all vertices of `graph`, of which this is a part.
 
@@ -439,13 +438,6 @@ def _key(phase: Phase, columns: dict[str, Any], options: dict[str, int]) -> Any:
 def _versions(columns: dict[str, Any]) -> tuple[int, ...]:
     """Return the versions of columns, which change with each write."""
     return tuple(column.version for column in columns.values())
-
-
-def placement_on(arrays: GraphArrays, device: Device, limit: int) -> Placement:
-    """Return the placement of arrays on a GPU; this imports the CUDA dialect."""
-    from featgraph.runtime.streaming.placement import Placement
-
-    return Placement(arrays, device, limit)
 
 
 def graph_arrays(

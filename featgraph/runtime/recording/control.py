@@ -29,9 +29,8 @@ __all__ = [
     "Report",
     "Shape",
     "pack",
+    "unpack",
 ]
-
-__all__ += ["unpack"]
 
 # The header: supersteps that have run, and the limit; whether no further cycle begins;
 # start of the loop, and end of the last superstep; time since the choices by the active

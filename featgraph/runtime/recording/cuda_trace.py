@@ -119,13 +119,13 @@ class RecordedSuperstep:
         record: Make,
     ) -> None:
         [read] = [o for o in operations if o[0] == "read"]
-        #: Number of extremes of results that are read with the count.
-        self._extremes: int = read[3] // 8 - 1
+        #: Number of extremes of results that each launch returns with the count.
+        self.extremes: int = read[3] // 8 - 1
         #: Whether other ranks take part.
         self.is_shared = any(o[0] == TURN for o in operations)
         #: Whether ranks of this process take part, which have to launch alternately.
         self.takes_turns = any(o[0] == TURN and o[1] is not None for o in operations)
-        self._is_whole = self._extremes > 0 or self.is_shared
+        self._is_whole = self.extremes > 0 or self.is_shared
         work: list[tuple[Any, ...]] = []
         count: list[tuple[Any, ...]] = []
         for operation in operations:
@@ -133,9 +133,12 @@ class RecordedSuperstep:
             is_beside = not self._is_whole and _is_given(operation, read[2])
             (count if is_beside else work).append(operation)
         self._landed = landed
-        self._work = tuple(o for o in work if o is not read)
-        #: Operations that count the committed vertices, without the copy to the host.
-        self._counts = tuple(o for o in count if o is not read)
+        #: Operations of the work, and those that count the committed vertices, without
+        #: the copy to the host.
+        self.superstep: tuple[Operations, Operations] = (
+            tuple(o for o in work if o is not read),
+            tuple(o for o in count if o is not read),
+        )
         self._reads = ("read", int(landed.ctypes.data), *read[2:])
         self._record: Make | None = record
         self._make_both(repeat)
@@ -146,12 +149,13 @@ class RecordedSuperstep:
 
     def _make_both(self, make: Make) -> None:
         """Make the objects that launch the work and, concurrently, the count."""
+        work, counts = self.superstep
         if self._is_whole:
-            self._working = make((*self._work, self._reads), beside=False)
+            self._working = make((*work, self._reads), beside=False)
             self._counting = None
             return
-        counts = (*self._counts, self._reads)
-        made = make(self._work, beside=False), make(counts, beside=True)
+        counts = (*counts, self._reads)
+        made = make(work, beside=False), make(counts, beside=True)
         self._working, self._counting = made
 
     def launch(self) -> None:
@@ -181,17 +185,7 @@ class RecordedSuperstep:
             self._lost += _SENDING_SECONDS
         elif is_last or time.perf_counter() - begun < self._launching:
             self._lost += max(self._launching - _LAUNCHING_SECONDS, 0)
-        return read_landed(self._landed, self._extremes)
-
-    @property
-    def superstep(self) -> tuple[Operations, Operations]:
-        """The operations of the work, and those that count the committed vertices."""
-        return self._work, self._counts
-
-    @property
-    def extremes(self) -> int:
-        """Number of extremes of results that each launch returns."""
-        return self._extremes
+        return read_landed(self._landed, self.extremes)
 
     @property
     def lost(self) -> float:
@@ -531,7 +525,7 @@ class TracedDriver:
 
     def mark(self, event: Any, stream: Any) -> None:
         """Record an event on a stream; 0 is the default one."""
-        self._send_all()
+        self._send_all()  # the event stands for all calls before it
         self._driver.streams.mark(event, stream)
         self.note("mark", event, stream)
 
@@ -552,7 +546,7 @@ class TracedDriver:
 
     def write(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes from host memory, which may be overwritten on return."""
-        self._send_all()
+        self._send_all()  # calls that were held back may read the old bytes
         self._driver.write(target, source, size)
         self.note(*OPAQUE)
 
@@ -561,6 +555,7 @@ class TracedDriver:
         own = self._own
         deferred, operation = own.deferred, ("read", target, source, size)
         if deferred is not None and deferred.takes(operation):
+            # The calls of the loop are neither traced nor held back.
             operations, own.operations, own.deferred = own.operations, None, None
             try:
                 words = deferred.instead()

@@ -282,7 +282,10 @@ class Placement:
         return host if pinned.shape == shape else host[:, : shape[1]]
 
     def touched(self, array: Array) -> None:
-        """Advance the version of values of edges that the caller has written."""
+        """Advance the version of values of edges that the caller has written.
+
+        Slices of them in buffers are outdated.
+        """
         pinned = pinned_of(array)
         if pinned is not None:
             pinned.version += 1
@@ -299,13 +302,13 @@ class Placement:
             to.version += 1
         return True
 
-    def fill(self, array: Array, value: Any) -> bool:
-        """Set all elements; return False if the array is on the GPU."""
+    def clear(self, array: Array) -> bool:
+        """Set all elements to zero; return False if the array is on the GPU."""
         pinned = pinned_of(array)
         if pinned is None:
             return False
         self.device.synchronize()
-        pinned.put(np.full(pinned.shape, value, pinned.dtype))
+        pinned.put(np.zeros(pinned.shape, pinned.dtype))
         return True
 
     # -- slices

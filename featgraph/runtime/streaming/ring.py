@@ -234,7 +234,7 @@ class Ring:
         buffer, streams = self._choose(busy), self._driver.streams
         if buffer is None:
             return None
-        buffer.content = ()
+        buffer.content = ()  # after an error, the buffer has neither slice
         if buffer.is_swept_once:
             streams.hold(self._stream, buffer.swept)
         begin, end = rows

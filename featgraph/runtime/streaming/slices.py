@@ -24,12 +24,7 @@ from featgraph.base.dataclass import dataclass
 from featgraph.cuda.dialect import cuda, int32, int64, kernel, uint32
 from featgraph.cuda.driver import address_of
 from featgraph.device import warp
-from featgraph.fold.plan.traits import (
-    JOINED_ENTRIES,
-    PART_ENTRIES,
-    Rows,
-    windows_of,
-)
+from featgraph.fold.plan.traits import JOINED_ENTRIES, PART_ENTRIES, Rows, windows_of
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.cuda_arrays import BLOCK, block_count
 from featgraph.runtime.devices.cuda_device import CudaDevice
@@ -142,11 +137,6 @@ class Sources:
 
     copied: dict[str, PinnedArray]
     viewed: dict[str, Array]
-
-    @property
-    def edge_bytes(self) -> int:
-        """Bytes that are copied per edge."""
-        return sum(array.row_bytes for array in self.copied.values())
 
 
 class CutRows:
@@ -473,7 +463,7 @@ class SlicedSweeps:
         words = self._swept(own, given)
         is_all = words is None or given["all_swept"]
         rows, edges = cut.all_due if is_all else cut.due_in(words)
-        item = sources.edge_bytes
+        item = sum(array.row_bytes for array in sources.copied.values())  # of an edge
         due = [s for s in cut.slices if rows[s.number]]
         moved = sum(s.edge_count for s in due)
         if cut.is_better_in_place(sum(rows), sum(edges), moved, item):
@@ -514,6 +504,8 @@ class SlicedSweeps:
         viewed: dict[str, Array] = {}
         if not rows.edges:  # edge ids are positions in the slice
             touched, viewed = self._touched(own, given)
+            # Values of edges are in the order of in-edges, so that only slices of
+            # these have them in one piece.
             if (touched or viewed) and phase.rows_along != "in":
                 return None
             found |= touched

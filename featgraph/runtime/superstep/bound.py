@@ -167,7 +167,8 @@ class BoundState:
         self._data = DataFields(source, state.graph, buffers.graph)
         self.word_count = word_count(self.graph.vertex_count)
         self.stamps = buffers.graph.stamps
-        self.sliced = buffers.graph.sliced_sweeps(self)
+        placement = self.graph.placement
+        self.sliced = None if placement is None else placement.sliced_sweeps(self)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]
         self.results = {
@@ -282,6 +283,7 @@ class BoundState:
         if fault is not None:
             extra = {**extra, "fault": fault}
         values = self._data.find(state, self.buffers, extra, frontier.in_place)
+        # As ``Data(*values)``, without a call of Python in each superstep.
         return tuple.__new__(self.kernel.module.Data, values)
 
     def _key_of_partials(self, number: int) -> tuple[str, str, tuple[int, ...]]:
@@ -328,10 +330,10 @@ class BoundState:
         0: no function has run; 1: one returned False; 2: the last one returned True.
         With `is_first`, the array is set to 0.
         """
-        shape = (max(self.graph.edge_count, 1),)
+        shape = (max(self.graph.edge_count, 1),)  # kernels take no empty array
         flags = self.buffers.temporary(EDGE_STATE, "uint8", shape)
-        places = self.buffers.places
-        if is_first and (places is None or not places.clear(flags)):
+        placement = self.graph.placement
+        if is_first and (placement is None or not placement.clear(flags)):
             self.device.fill(flags, 0)
         return flags
 
@@ -364,6 +366,10 @@ class BoundPhase:
         Names of the arrays of the graph that its entries take.
     widens_active : bool
         Whether vertices that it commits count as active in the same superstep (S8).
+    arrays : mapping of str to array
+        The arrays of the graph that the phase sweeps: the rows of this rank.
+    can_be_listed : bool
+        Whether it can sweep a list of vertices.
     has_forms : bool
         Whether it can run in another frontier form than "plain".
     in_form : dict of str to list of BoundEntry
@@ -399,16 +405,16 @@ class BoundPhase:
             )
         self._columns = copied_columns(kernel.plan, self.phase)
         self._kernel = kernel
-        self._own_arrays = graph = self._graph = bound.graph
-        self._arrays = bound.exchange.rows_for(self.phase, graph)
+        self._graph = bound.graph
+        self.arrays = bound.exchange.rows_for(self.phase, bound.graph)
         self._device = bound.device
         self.in_form: dict[str, list[BoundEntry]] = {}
         # An entry without `covers` is a persistent kernel, which has no listed form.
         covers = any(e.covers for e in kernel.entries if e.phase == number)
-        self._can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
+        self.can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
         self._can_be_packed = kernel.plan.can_take("packed", self.phase)
         self.widens_active = kernel.plan.widens_active(self.phase)
-        self.has_forms = self._can_be_listed or self._can_be_packed
+        self.has_forms = self.can_be_listed or self._can_be_packed
         self.graph_arrays = frozenset(
             argument.array
             for entry in kernel.entries
@@ -418,19 +424,9 @@ class BoundPhase:
         )
 
     @property
-    def arrays(self) -> Mapping[str, Any]:
-        """The arrays of the graph that the phase sweeps: the rows of this rank."""
-        return self._arrays
-
-    @property
     def has_rows_of_others(self) -> bool:
         """Whether the phase sweeps rows that are not rows of the rank's own part."""
-        return self._arrays is not self._own_arrays
-
-    @property
-    def can_be_listed(self) -> bool:
-        """Whether it can sweep a list of vertices."""
-        return self._can_be_listed
+        return self.arrays is not self._graph
 
     @property
     def takes_active(self) -> bool:
@@ -450,7 +446,7 @@ class BoundPhase:
         if only is None and count is None:
             return "plain"
         is_listed = (
-            self._can_be_listed and only is not None and only.find_listed() is not None
+            self.can_be_listed and only is not None and only.find_listed() is not None
         )
         if not (is_listed or (self._can_be_packed and count is not None)):
             return "plain"
@@ -521,9 +517,9 @@ class BoundPhase:
 
     def _bind(self, kernel: Kernel, entry: Entry) -> BoundEntry:
         """Return an entry bound to the rows that the phase sweeps."""
-        if self._arrays is self._own_arrays:
-            return self._own_arrays.entry(kernel, entry)
-        return BoundEntry(kernel, entry, self._graph, self._arrays)
+        if self.has_rows_of_others:
+            return BoundEntry(kernel, entry, self._graph, self.arrays)
+        return self._graph.entry(kernel, entry)
 
 
 def explained(kernel: Kernel, name: str, error: BaseException) -> BaseException:

@@ -9,9 +9,9 @@ superstep, as in direction-optimizing BFS, so that `is_push_shorter` compares th
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
@@ -53,9 +53,7 @@ LEAST_REACHED = 1 / 8
 FEWEST_TO_SKIP = 1 << 22
 
 #: Shape of a graph -> result of `most_reached`, which reads all degrees.
-_most_reached: weakref.WeakKeyDictionary[Stamp, tuple[int, int]] = (
-    weakref.WeakKeyDictionary()
-)
+_most_reached: WeakKeyDictionary[Stamp, tuple[int, int]] = WeakKeyDictionary()
 
 
 def is_push_shorter(

@@ -1,9 +1,9 @@
-"""Interface of a run to other ranks, and the implementation for a single rank.
+"""Exchanges of a run with other ranks, as a single rank has them.
 
 `Exchange` counts sets and combines results over all ranks; `Ghosts` sends and receives
-rows of vertices that other ranks own; `Blocks` combines reduces in a fixed tree.
-`featgraph.ranks.exchange` implements them. With one rank, `exchange_of` returns
-`_Alone`, most methods of which do nothing. Begin with `Exchange`.
+rows of vertices that other ranks own; `Blocks` combines reduces in a fixed tree. The
+classes of this module are those of a single rank, most methods of which do nothing;
+`featgraph.ranks.exchange` has those of several. Begin with `Exchange`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.program.active import Holder
 from featgraph.program.combines import Combine
-from featgraph.runtime.devices.protocol import Array, Device, Reach
+from featgraph.runtime.devices.protocol import Array, Device
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.memory.graph_arrays import GraphArrays
 
@@ -103,32 +103,80 @@ class Counters(NamedTuple):
     forms: Mapping[str, int] = MappingProxyType({})
 
 
-class Blocks(Protocol):
-    """A reduce in a fixed tree, the leaves of which are words (32 vertices each)."""
+class Blocks:
+    """Reduces in a fixed tree, the leaves of which are words (32 vertices each).
+
+    On a single rank, which has all words; `featgraph.ranks` has those of several ranks,
+    with the same methods.
+
+    Parameters
+    ----------
+    device : Device
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
 
     def slices(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Generate the entries of a reduce over words of vertices, with arguments."""
+        """Generate the entries of a reduce over words of vertices, with arguments.
+
+        A single rank sweeps all words at once.
+        """
+        yield entries, {**given, **self._device.trees.given(int(given["due"].size))}
 
     def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Combine partial results of words of vertices to the result of all ranks.
 
         `given` are the arguments of the reduce: due vertices, partial results, the
         result, and a function that returns memory for a name and a shape. As in
-        `Exchange.combine`, the combine may be delayed.
+        `Exchange.combine`, several ranks may delay the combine.
         """
+        words, own = int(given["due"].size), (given["partials"], given["reduced"])
+        self._device.trees.combine(own[0], words, own[1], combine.rules.tree)
 
 
-class Exchange(Protocol):
-    """Exchanges with other ranks: sets, results, times and faults."""
+class Exchange:
+    """Exchanges with other ranks: sets, results, times and faults.
 
-    device: Device
+    On a single rank, which has all vertices, there is nothing to send or to wait for.
+    `featgraph.ranks.exchange.exchange.RankExchange` has the same members for several.
 
-    @property
-    def stays_on_device(self) -> bool:
-        """Whether devices exchange rows with other ranks without the host."""
-        ...
+    Parameters
+    ----------
+    device : Device
+
+    Attributes
+    ----------
+    holder : Holder
+        The owner of the memory of active sets that are returned to the user.
+    count : callable
+        ``count(words)`` returns the size of a set on all ranks.
+    count_and_look : callable
+        ``count_and_look(words, results, reach)`` returns the size of a set on all ranks
+        and the extremes of some results: see `VertexSets`. The edges of `reach` are
+        counted on this rank alone.
+    blocks : Blocks
+        The combines of reduces in a tree over words of vertices.
+    stays_on_device : bool
+        Whether devices exchange rows with other ranks without the host.
+    counters : Counters
+        Counters of this rank's exchanges.
+    sent_bytes : mapping of str to ndarray of int64, shape (P,)
+        Kind of data, see `Run.sent_bytes` -> bytes sent to each rank.
+    """
+
+    stays_on_device = True
+    counters = Counters()
+    sent_bytes: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.holder: Holder = device
+        # Bound methods of the sets: a call in between would count in each superstep.
+        self.count, self.count_and_look = device.sets.count, device.sets.count_and_look
+        self.blocks = Blocks(device)
 
     def check_count(self, number: int) -> None:
         """Raise if a count of a superstep, which kernels store, is an error code.
@@ -143,63 +191,54 @@ class Exchange(Protocol):
         `words` are the active vertices after it.
         """
 
-    @property
-    def counters(self) -> Counters:
-        """Counters of this rank's exchanges."""
-        ...
-
-    @property
-    def sent_bytes(self) -> Mapping[str, npt.NDArray[np.int64]]:
-        """Kind of data, see `Run.sent_bytes` -> bytes sent to each rank, shape (P,)."""
-        ...
-
-    @property
-    def holder(self) -> Holder:
-        """The owner of the memory of active sets that are returned to the user."""
-        ...
-
     def own(self, everyone: Words) -> Words:
         """Return the vertices of `everyone` that this rank owns."""
+        return everyone
 
     def own_edges(self, everything: Words) -> Words:
         """Return the edges of `everything` that this rank owns."""
+        return everything
 
     def among_own(self, words: Words) -> Words:
         """Return the part of a set that this rank owns."""
+        return words
 
     def with_ghosts(self, words: Words) -> Words:
         """Return a set of own vertices with the ghosts that are in their owners' sets.
 
         All ranks call it together.
         """
+        return words
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
         """Return numbers of the host, combined over all ranks by "sum" or "min"."""
-        ...
+        return values
 
     def catch_up(self) -> None:
         """Send all results of a call to ranks that only follow another one."""
-        ...
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
         """Return the violation of a checked kernel on the lowest rank that has one.
 
-        Its vertex and edge become numbers of the whole graph. The text names the rank.
+        Its vertex and edge become numbers of the whole graph. The text names the rank,
+        if there are several.
         """
-        ...
+        return fault, ""
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return the part of a mask of all vertices for the vertices of this rank."""
-        ...
+        return mask
 
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
         """Return the ghosts that a plan's kernels read; None on a single rank."""
+        return None
 
     def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
         """Return the arrays of the graph for a phase.
 
         Edge functions run on the edges into vertices that this rank owns.
         """
+        return arrays
 
     def combine(self, result: Array, combine: Combine) -> None:
         """Combine the result of a reduce over all ranks, in place.
@@ -213,25 +252,6 @@ class Exchange(Protocol):
     def forget(self) -> None:
         """Drop delayed combines after a failed superstep."""
 
-    @property
-    def blocks(self) -> Blocks:
-        """The combines of reduces in a tree over words of vertices."""
-        ...
-
-    def count(self, words: Words) -> int:
-        """Return the size of a set on all ranks."""
-
-    def count_and_look(
-        self,
-        words: Words,
-        results: Sequence[tuple[Array, bool]],
-        reach: Reach | None = None,
-    ) -> tuple[int, list[float]]:
-        """Return the size of a set on all ranks, and the extremes of some results.
-
-        See `VertexSets`. The edges of `reach` are counted on this rank alone.
-        """
-
     def begin_timed(self) -> None:
         """Begin a superstep the time of which is measured, without waits."""
 
@@ -239,105 +259,11 @@ class Exchange(Protocol):
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
     ) -> tuple[int, list[float], list[float]]:
         """Return the result of `count_and_look`, and the `seconds` of each rank."""
-
-
-class _Alone:
-    """The exchange of a single rank, which has all vertices."""
-
-    stays_on_device = True
-    counters = Counters()
-    sent_bytes: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
-
-    def __init__(self, device: Device) -> None:
-        self.holder = device
-        self.device: Any = device
-        self.count = device.sets.count
-        self.count_and_look = device.sets.count_and_look
-        self.blocks = _AllBlocks(device)
-
-    def check_count(self, number: int) -> None:
-        """Do nothing: there is no other rank."""
-
-    def check_rounded(self, words: Words) -> None:
-        """Do nothing: nothing is sent."""
-
-    def begin_timed(self) -> None:
-        """Do nothing: the host measures times."""
-
-    def count_and_time(
-        self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
-    ) -> tuple[int, list[float], list[float]]:
-        """Return the count and extremes, and the time of this rank."""
         return *self.count_and_look(words, results), [seconds]
-
-    def own(self, everyone: Words) -> Words:
-        """Return all vertices."""
-        return everyone
-
-    def own_edges(self, everything: Words) -> Words:
-        """Return all edges."""
-        return everything
-
-    def among_own(self, words: Words) -> Words:
-        """Return the whole set."""
-        return words
-
-    def with_ghosts(self, words: Words) -> Words:
-        """Return the set: there are no ghosts."""
-        return words
-
-    def all_reduce(self, values: HostArray, operator: str) -> HostArray:
-        """Return the numbers as they are."""
-        return values
-
-    def catch_up(self) -> None:
-        """Do nothing: there is no other rank."""
-
-    def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
-        """Return the violation, without a rank."""
-        return fault, ""
-
-    def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return the mask as it is."""
-        return mask
-
-    def ghosts(self, plan: FoldPlan) -> None:
-        """Return None: no other rank owns vertices."""
-
-    def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
-        """Return all arrays: this rank owns all edges."""
-        return arrays
-
-    def combine(self, result: Array, combine: Combine) -> None:
-        """Leave the result as it is."""
-
-    def settle(self) -> None:
-        """Do nothing: no combine is delayed."""
-
-    def forget(self) -> None:
-        """Do nothing: no combine is delayed."""
-
-
-class _AllBlocks:
-    """Combines of reduces in a tree on a single rank, which has all words."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
-
-    def slices(
-        self, entries: Callable[[str], list[Any]], given: dict[str, Any]
-    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Generate the entries once, with every word as a leaf of the tree."""
-        yield entries, {**given, **self._device.trees.given(int(given["due"].size))}
-
-    def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Combine the partial results of all words."""
-        words, own = int(given["due"].size), (given["partials"], given["reduced"])
-        self._device.trees.combine(own[0], words, own[1], combine.rules.tree)
 
 
 #: Device -> the exchange of runs on one rank, made once.
-_alone: Any = cache(_Alone)
+_alone: Any = cache(Exchange)
 
 #: The context of `losses_on` on one rank.
 _NO_LOSSES = nullcontext()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import copy
 import sys
-import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -92,29 +92,33 @@ class FoldMap:
         self.base = base or self
         #: Owner of sets -> (number of vertices, capacity) -> the restriction by `on`,
         #: and the mask of living vertices that it was made with.
-        self._on: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Restriction, Any]]] = (
-            weakref.WeakKeyDictionary()
+        self._on: WeakKeyDictionary[Any, dict[Any, tuple[Restriction, Any]]] = (
+            WeakKeyDictionary()
         )
         #: Version of a graph -> results of `is_independent` and `source_count`.
-        self._independent: weakref.WeakKeyDictionary[Stamp, bool] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._sources: weakref.WeakKeyDictionary[Stamp, int] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._independent: WeakKeyDictionary[Stamp, bool] = WeakKeyDictionary()
+        self._sources: WeakKeyDictionary[Stamp, int] = WeakKeyDictionary()
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
         #: State -> device and options -> superstep.
-        self._supersteps: weakref.WeakKeyDictionary[State, _Supersteps] = (
-            base._supersteps if base is not None else weakref.WeakKeyDictionary()
+        self._supersteps: WeakKeyDictionary[State, _Supersteps] = (
+            base._supersteps if base is not None else WeakKeyDictionary()
         )
         #: Shape of a graph -> types and options -> kernel. Shared with `base`, as `on`
         #: may be called for every superstep with other vertices.
-        self._found: weakref.WeakKeyDictionary[Stamp, dict[Any, Kernel]] = (
-            base._found if base is not None else weakref.WeakKeyDictionary()
+        self._found: WeakKeyDictionary[Stamp, dict[Any, Kernel]] = (
+            base._found if base is not None else WeakKeyDictionary()
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reduced(self)
+        # By its name in a module, if there is one: the same object is found again.
+        if self.vertices is not None:
+            return FoldMap.on, (self.base, self.vertices)
+        for function in self.program.functions:
+            module = function.function.__module__
+            name = name_in(module, self)
+            if name is not None:
+                return named, (FoldMap, module, name)
+        return foldmap, self.program.functions
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FoldMap:
         return self  # immutable
@@ -239,8 +243,12 @@ class FoldMap:
             if graph.ranks is not None:
                 exchange_of(graph, device)  # checks that ranks have one target
             kernel = self.kernel(state, device.name, options, incremental=incremental)
-            found = _with_kernel(known, kernel, device) if known else None
-            found = found or _taken_up(kernel, state, device)
+            for other in known.values():  # other options may share the kernel
+                if other.kernel is kernel and other.device is device:
+                    found = other
+                    break
+            else:
+                found = _taken_up(kernel, state, device)
             known[key] = found = found or Superstep(kernel, state, device)
             found.renew(made_for)
             for note in PREPARED:
@@ -268,7 +276,7 @@ class FoldMap:
                 sets: Any = device.sets
                 sets.look(words, arrays_for(state, device))
             # Weak: the cached restriction must not keep the graph alive.
-            found = weakref.ref(exchange)
+            found = ref(exchange)
 
             def find_listed() -> Any:
                 own = found()
@@ -443,34 +451,12 @@ class FoldMap:
         return f"{text}\n\n{limited}"
 
 
-def _with_kernel(
-    known: _Supersteps, kernel: Kernel, device: Device
-) -> Superstep | None:
-    """Return the superstep of a kernel that other options share, or None."""
-    for superstep in known.values():
-        if superstep.kernel is kernel and superstep.device is device:
-            return superstep
-    return None
-
-
 def _taken_up(kernel: Kernel, state: State, device: Device) -> Superstep | None:
     """Return the superstep of a deleted State, bound to this one; None without one."""
     found: Superstep | None = arrays_for(state, device).idle.take((kernel, device))
     if found is not None:
         found.take_up(state)
     return found
-
-
-def _reduced(step: FoldMap) -> tuple[Any, ...]:
-    """Return the result of ``__reduce__``: by name in a module, if there is one."""
-    if step.vertices is not None:
-        return FoldMap.on, (step.base, step.vertices)
-    for function in step.program.functions:
-        module = function.function.__module__
-        name = name_in(module, step)
-        if name is not None:
-            return named, (FoldMap, module, name)
-    return foldmap, step.program.functions
 
 
 def require_state(state: Any) -> State:
@@ -532,11 +518,6 @@ def words_on(given: ActiveSet, state: State, device: Device) -> Any:
     """Return the living vertices of a set, as words on a device."""
     holder = exchange_of(state.graph, device).holder
     words = given.on(holder, room_of(state, device))
-    return among_living(words, state, device)
-
-
-def among_living(words: Any, state: State, device: Device) -> Any:
-    """Return the vertices of a set that are not dead."""
     if state.graph.living is None:
         return words
     everyone = arrays_for(state, device).everyone

@@ -82,7 +82,8 @@ class Incremental:
         All aggregates become stale if the changes are unknown (None), or if a scalar
         that the gathers read has changed.
         """
-        scalars = self._scalars_read()
+        names = self.kernel.plan.facts.incremental_scalars
+        scalars = ScalarsRead(self.state, names).read()
         holds = self.is_known and changed is not None and scalars == self.scalars
         if not holds:
             self._make_stale(buffers)
@@ -128,11 +129,6 @@ class Incremental:
     def _fields(self, source: str) -> list[Any]:
         """Return the fields of `d` from a source: "incremental", or "seen" (copies)."""
         return [f for f in self.kernel.kernel_source.fields if f.source == source]
-
-    def _scalars_read(self) -> tuple[Any, ...]:
-        """Return the scalars and vectors that incremental gathers read, as bytes."""
-        names = self.kernel.plan.facts.incremental_scalars
-        return ScalarsRead(self.state, names).read()
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,10 +259,6 @@ class Frontier:
     targets: Words = None
     data: Any = None
 
-    def make_all_due(self) -> None:
-        """Make every vertex due for the remaining phases."""
-        self.all_due, self.base = True, None
-
 
 class Due:
     """Computes the due sets of the phases of a plan on a graph.
@@ -370,7 +362,7 @@ class Due:
             return due
         if frontier.targets is not None and not is_all:
             due = self._device.sets.union(due, frontier.targets)
-        if frontier.stopped is not None:
+        if frontier.stopped is not None:  # last: targets may have stopped, too
             due = self._device.sets.without(words_of(due), frontier.stopped)
         if self._everyone.has_ghosts:
             due = self._own(due)

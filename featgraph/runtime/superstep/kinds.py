@@ -97,7 +97,7 @@ def finish_vertices(
     """
     due, passed, before = given["due"], given["passed"], frontier.passed
     for name in own.phase.restores_behind:
-        bound.stale.restore(bound.buffers, name, due, passed)
+        bound.stale.refresh(bound.buffers, name, due, passed)
     if before is None and own.is_last:
         frontier.passed = passed
         return
@@ -257,11 +257,13 @@ def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
         device.fill(given["arrived"], 0)
         given["stalled"] = buffers.stalled(phase.schedule.name)
     count = max(bound.graph.vertex_count, 1)
+    # A bit for each end of an edge at which the function writes.
     given["conflicts"] = ("u" in phase.conflicts) + 2 * ("v" in phase.conflicts)
     if phase.schedule.holds:
         given["locks"] = buffers.temporary("locks", "int32", (count,))
         device.fill(given["locks"], 0)  # a sweep may have ended early
         if device.name == "cuda":
+            # Two lists of edges: each pass reads one and fills the other.
             wide = bound.plan.traits.wide_offsets
             size, offset = 2 * bound.graph.edge_count, "int64" if wide else "int32"
             given["deferred"] = buffers.temporary("deferred", offset, (max(size, 1),))
@@ -339,7 +341,7 @@ def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
     Without one, make all vertices due and return None.
     """
     if name not in bound.state:
-        frontier.make_all_due()
+        frontier.all_due, frontier.base = True, None
         return None
     current = bound.buffers.property(name)
     shape, dtype = (current.size,), name_of(current.dtype)
