@@ -18,7 +18,6 @@ from featgraph.algorithms._vertices import at_living
 __all__ = [
     "MODES",
     "UNOBSERVED",
-    "check_damping",
     "check_mode",
     "checked_unary",
     "distributions",
@@ -44,14 +43,6 @@ def check_mode(mode: str) -> None:
     if mode not in MODES:
         raise fg.GraphInputError(
             "unknown mode", where="mode=", got=repr(mode), expected=" or ".join(MODES)
-        )
-
-
-def check_damping(damping: float) -> None:
-    """Raise GraphInputError unless the share of the old message is in [0, 1)."""
-    if not 0 <= damping < 1:
-        raise fg.GraphInputError(
-            "damping out of range", got=damping, expected="0 <= damping < 1"
         )
 
 

@@ -106,10 +106,7 @@ def checked_options(
         ("alpha", alpha),
         ("tolerance", tolerance),
     ):
-        if not (math.isfinite(value) and value >= 0):
-            raise fg.GraphInputError(
-                f"{name} out of range", got=value, expected="0 or more, finite"
-            )
+        require_number(name, value, value >= 0, "0 or more, finite")
     if solver not in {"auto", "cholesky", "cg"}:
         raise fg.GraphInputError(
             "no such solver", got=repr(solver), expected="'auto', 'cholesky' or 'cg'"

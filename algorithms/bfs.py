@@ -158,7 +158,7 @@ def bfs(
         parent=begin.property(begin.vertices, NO_VERTEX, np.int32),
     )
     options.setdefault("max_supersteps", graph.vertex_count + 1)
-    run, residuals = iterate_recorded(
+    run, _ = iterate_recorded(
         step,
         state,
         history=False,
@@ -166,10 +166,9 @@ def bfs(
         enough=depth,
         **options,
     )
-    return BfsResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
+    return BfsResult.of(
+        graph,
+        run,
         levels=begin.result(state.view("level")),
         parents=begin.result(state.view("parent")),
     )
@@ -214,9 +213,7 @@ def verify_bfs(
         strict=True,
     )
     for column, (level, parent) in enumerate(found):
-        starts = begin.of_column(column)
-        begins = np.zeros(graph.vertex_count, np.bool_)
-        begins[starts] = True
+        begins = begin.mask(column)
         require((level == 0) == begins, "level 0 is that of sources, and of no other")
         reached = level >= 0
         require(reached | (level == UNREACHED), "no level")
@@ -227,7 +224,7 @@ def verify_bfs(
         short = np.ones(graph.vertex_count, np.bool_)
         short[edges.targets[skipped]] = False
         require(short, "an edge leads here from a nearer level")
-        require_tree(edges, starts, parent, reached, before == behind - 1)
+        require_tree(edges, begins, parent, reached, before == behind - 1)
 
 
 def _checked_depth(max_depth: int | None) -> int | None:

@@ -59,6 +59,7 @@ from featgraph.algorithms._verify import (
     require_reached,
     require_smallest,
 )
+from featgraph.algorithms._vertices import only_living
 
 __all__ = [
     "ConnectedComponentsResult",
@@ -244,8 +245,7 @@ def _state_of(graph: fg.Graph, labels: Any, *, iterated: bool) -> fg.State:
 
 def _stand_alone(state: fg.State, ids: Any) -> None:
     """Set the labels of some vertices to the vertices themselves."""
-    living = state.graph.living
-    ids = ids if living is None else ids[living[ids]]
+    ids = only_living(state.graph, ids)
     state.put("label", ids, ids)
 
 
@@ -369,10 +369,7 @@ def connected_components(
         run = fg.iterate(steps, state, **options)
         count_tops(state, **where)
         labels, count = state.view("label"), state["tops"][0]
-    return ConnectedComponentsResult(
-        run=run, vertex_names=graph.vertex_names, residuals=np.empty(0),
-        labels=labels, count=int(count),
-    )  # fmt: skip
+    return ConnectedComponentsResult.of(graph, run, labels=labels, count=int(count))
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

@@ -260,12 +260,11 @@ def eigenvector_centrality(
         max_supersteps=max_supersteps,
         **options,
     )
-    centralities: Any = state.view("x")
-    return EigenvectorResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        centralities=centralities,
+    return EigenvectorResult.of(
+        graph,
+        run,
+        residuals,
+        centralities=state.view("x"),
         eigenvalue=_eigenvalue(state, run, nstart),
     )
 

@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._potentials import (
-    check_damping,
     check_mode,
     explain_contradiction,
 )
@@ -193,7 +193,7 @@ def factor_propagation(
     [0.333, 0.667]
     """
     check_mode(mode)
-    check_damping(damping)
+    require_number("damping", damping, 0 <= damping < 1, "0 <= damping < 1")
     if form not in {"auto", "pairwise", "factors"}:
         raise fg.GraphInputError(
             "unknown form", got=repr(form), expected="auto, pairwise or factors"
@@ -258,11 +258,7 @@ def _on_factors(
 
     state = fresh()
     run, residuals = iterate_recorded(
-        step,
-        state,
-        history=history,
-        max_supersteps=max_supersteps,
-        **options,
+        step, state, history=history, max_supersteps=max_supersteps, **options
     )
     end(state, **where)
     if int(state["first_lost"][0]) < graph.vertex_count:

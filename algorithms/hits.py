@@ -255,15 +255,8 @@ def hits(
         **options,
     )
     DIVIDE[run.supersteps > 0](state, **around_of(options))
-    hubs: Any = state.view("hub")
-    authorities: Any = state.view("authority")
-    return HitsResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        hubs=hubs,
-        authorities=authorities,
-    )
+    hubs, authorities = state.view("hub"), state.view("authority")
+    return HitsResult.of(graph, run, residuals, hubs=hubs, authorities=authorities)
 
 
 def verify_hits(

@@ -262,15 +262,10 @@ def katz_centrality(
         _refuse_growth(run, residuals, float(np.max(state["total"])), alpha)
     if normalized:
         normalize(state, **where)
-    centralities: Any = state.view("x")
+    centralities = state.view("x")
     if given.ndim < 2:
         centralities = centralities.reshape(len(centralities))
-    return KatzResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        centralities=centralities,
-    )
+    return KatzResult.of(graph, run, residuals, centralities=centralities)
 
 
 def _base_property(graph: fg.Graph, beta: fg.GivenArray, real: np.dtype[Any]) -> Any:
@@ -361,7 +356,4 @@ def verify_katz_centrality(
     factor = max(1.0, alpha * float(out_weights(graph, given_weights).max(initial=0)))
     unit = np.abs(base).max(axis=0)
     holds = moved <= graph.living_count * tol * unit * factor + rounding.sum(axis=0)
-    if not holds.all():
-        raise AssertionError(
-            f"column {int(np.argmin(holds))}: one more superstep moves it"
-        )
+    require(holds, "one more superstep moves it", "column")

@@ -36,6 +36,7 @@ from featgraph.algorithms._checks import (
     checked_labels,
     checked_weight_vectors,
     checked_weights,
+    require_number,
     scaled_weights,
     weight_properties,
 )
@@ -205,10 +206,7 @@ def label_set_propagation(
     [[0, 0, 0, 1, 1], [1, 1, 0, 0, 0]]
     """
     graph = fg.as_graph(graph)
-    if not 0 < alpha <= 1:
-        raise fg.GraphInputError(
-            "alpha out of range", got=alpha, expected="0 < alpha <= 1"
-        )
+    require_number("alpha", alpha, 0 < alpha <= 1, "0 < alpha <= 1")
     real = checked_reals(dtype)
     given, classes = _checked_sets(graph, labels, class_count)
     set_count = given.shape[1]
@@ -246,7 +244,7 @@ def label_set_propagation(
         begin(state, **where)
     if clamp:
         keep(state, **where)
-    run, residuals = iterate_recorded(
+    recorded = iterate_recorded(
         step_for(classes, of_sets is not None, history),
         state,
         history=history,
@@ -254,14 +252,12 @@ def label_set_propagation(
         **options,
     )
     end(state, **where)
-    distributions: Any = state.view("label")
-    best: Any = state.view("best")
-    return LabelSetPropagationResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        distributions=distributions.reshape(len(distributions), set_count, classes),
-        labels=best,
+    found = state.view("label")
+    return LabelSetPropagationResult.of(
+        graph,
+        *recorded,
+        distributions=found.reshape(len(found), set_count, classes),
+        labels=state.view("best"),
     )
 
 

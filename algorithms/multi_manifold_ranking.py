@@ -43,7 +43,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 import featgraph as fg
-from featgraph.algorithms._checks import checked_weight_vectors
+from featgraph.algorithms._checks import checked_weight_vectors, require_number
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -291,13 +291,8 @@ def multi_manifold_ranking(
     end(state, **where)
     if state["unbounded"].any():
         refuse_growth(run.supersteps, fix)
-    scores: Any = state.view("score")
-    return MultiManifoldRankingResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        scores=scores,
-        alpha=alpha,
+    return MultiManifoldRankingResult.of(
+        graph, run, residuals, scores=state.view("score"), alpha=alpha
     )
 
 
@@ -389,10 +384,8 @@ def _checked(
             "the query has one column, or one for each manifold",
             got=f"{start.shape[1]} columns, {w.shape[1]} weights an edge",
         )
-    if alpha is not None and not 0 <= alpha < 1:
-        raise fg.GraphInputError(
-            "alpha out of range", got=alpha, expected="0 <= alpha < 1"
-        )
+    if alpha is not None:
+        require_number("alpha", alpha, 0 <= alpha < 1, "0 <= alpha < 1")
     return w, start
 
 

@@ -289,9 +289,8 @@ def multimodal_learning(
     end(state, **where)
     if state["unbounded"].any():
         refuse_growth(run.supersteps, fix)
-    values: Any = state.view("mmode")
-    return MultimodalLearningResult(
-        run=run, vertex_names=graph.vertex_names, residuals=residuals, values=values
+    return MultimodalLearningResult.of(
+        graph, run, residuals, values=state.view("mmode")
     )
 
 

@@ -177,20 +177,17 @@ def neural_network(
         epsilon=float(epsilon),
         **properties,
     )
-    run, residuals = iterate_recorded(
+    recorded = iterate_recorded(
         step_with_residual if history else step,
         state,
         history=history,
         max_supersteps=max_supersteps,
         **options,
     )
-    outputs: Any = state.view("output")
-    return NeuralNetworkResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        outputs=outputs if given.ndim == 2 else outputs.reshape(len(outputs)),
-    )
+    outputs = state.view("output")
+    if given.ndim < 2:
+        outputs = outputs.reshape(len(outputs))
+    return NeuralNetworkResult.of(graph, *recorded, outputs=outputs)
 
 
 def _bias(graph: fg.Graph, bias: npt.ArrayLike) -> fg.GivenArray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -373,6 +374,7 @@ class _Factors:
             setattr(self, name, new)
 
 
+@dataclass(eq=False, repr=False)
 class AlternatingLeastSquares(_Factors, BaseEstimator):
     """Recommendations from factors that alternating least squares computes.
 
@@ -417,40 +419,22 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
     [1]
     """
 
-    def __init__(
-        self,
-        factors: int = 32,
-        regularization: float = 0.05,
-        alpha: float = 1.0,
-        iterations: int = 15,
-        *,
-        implicit: bool = False,
-        weighted_regularization: bool | None = None,
-        tolerance: float = 0.0,
-        solver: str = "auto",
-        dtype: npt.DTypeLike = np.float32,
-        random_state: int | None = 0,
-        history: bool = False,
-        target: str = "auto",
-        checkpoint: Any = None,
-        every: float = 60.0,
-        repartition: bool | str | int = False,
-    ) -> None:
-        self.factors = factors
-        self.regularization = regularization
-        self.alpha = alpha
-        self.iterations = iterations
-        self.implicit = implicit
-        self.weighted_regularization = weighted_regularization
-        self.tolerance = tolerance
-        self.solver = solver
-        self.dtype = dtype
-        self.random_state = random_state
-        self.history = history
-        self.target = target
-        self.checkpoint = checkpoint
-        self.every = every
-        self.repartition = repartition
+    factors: int = 32
+    regularization: float = 0.05
+    alpha: float = 1.0
+    iterations: int = 15
+    _: KW_ONLY
+    implicit: bool = False
+    weighted_regularization: bool | None = None
+    tolerance: float = 0.0
+    solver: str = "auto"
+    dtype: npt.DTypeLike = np.float32
+    random_state: int | None = 0
+    history: bool = False
+    target: str = "auto"
+    checkpoint: Any = None
+    every: float = 60.0
+    repartition: bool | str | int = False
 
     def _objective(self) -> dict[str, Any]:
         return {
@@ -480,26 +464,13 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         GraphInputError, FeatGraphError
             As `featgraph.algorithms.als.als`.
         """
-        self.result_ = als(
-            user_items,
-            factors=self.factors,
-            iterations=self.iterations,
-            tolerance=self.tolerance,
-            solver=self.solver,
-            dtype=self.dtype,
-            random_state=self.random_state,
-            history=self.history,
-            target=self.target,
-            checkpoint=self.checkpoint,
-            every=self.every,
-            repartition=self.repartition,
-            **self._objective(),
-        )
+        self.result_ = als(user_items, **self.get_params() | self._objective())
         self.user_factors = self.result_.user_factors
         self.item_factors = self.result_.item_factors
         return self
 
 
+@dataclass(eq=False, repr=False)
 class MatrixFactorization(_Factors, BaseEstimator):
     """Predicted ratings and recommendations by stochastic gradient descent.
 
@@ -546,52 +517,31 @@ class MatrixFactorization(_Factors, BaseEstimator):
     True
     """
 
-    user_biases: Array
-    item_biases: Array
-    mean: float | Array
-    limits: Array
+    user_biases: Array = field(init=False)
+    item_biases: Array = field(init=False)
+    mean: float | Array = field(init=False)
+    limits: Array = field(init=False)
     _fitted = (*_Factors._fitted, "user_biases", "item_biases", "mean", "limits")
 
-    def __init__(
-        self,
-        factors: int = 32,
-        rate: float = 0.01,
-        decay: float = 0.0,
-        regularization: float = 0.05,
-        epochs: int = 30,
-        *,
-        biases: bool | None = None,
-        nonnegative: bool = False,
-        clip: bool = True,
-        shuffle: int | None = 0,
-        dtype: npt.DTypeLike = np.float32,
-        random_state: int | None = 0,
-        patience: int | None = None,
-        history: bool = False,
-        schedule: str = "auto",
-        target: str = "auto",
-        checkpoint: Any = None,
-        every: float = 60.0,
-        repartition: bool | str | int = False,
-    ) -> None:
-        self.factors = factors
-        self.rate = rate
-        self.decay = decay
-        self.regularization = regularization
-        self.epochs = epochs
-        self.biases = biases
-        self.nonnegative = nonnegative
-        self.clip = clip
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.random_state = random_state
-        self.patience = patience
-        self.history = history
-        self.schedule = schedule
-        self.target = target
-        self.checkpoint = checkpoint
-        self.every = every
-        self.repartition = repartition
+    factors: int = 32
+    rate: float = 0.01
+    decay: float = 0.0
+    regularization: float = 0.05
+    epochs: int = 30
+    _: KW_ONLY
+    biases: bool | None = None
+    nonnegative: bool = False
+    clip: bool = True
+    shuffle: int | None = 0
+    dtype: npt.DTypeLike = np.float32
+    random_state: int | None = 0
+    patience: int | None = None
+    history: bool = False
+    schedule: str = "auto"
+    target: str = "auto"
+    checkpoint: Any = None
+    every: float = 60.0
+    repartition: bool | str | int = False
 
     def fit(
         self, user_items: Any, y: Any = None, *, validation: Any = None

@@ -35,8 +35,8 @@ from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._factors import (
     FactorsResult,
     factors_to_begin,
+    fields_of_factors,
     iterate_halves,
-    parts_of_factors,
     sum_of_penalties,
 )
 from featgraph.algorithms._ratings import Ratings, Totals, checked_ratings
@@ -315,13 +315,10 @@ def sgd_factorization(
         for name in ("x", "bias"):
             state[name] = state[f"best_{name}"]
     return SGDResult(
-        run=run,
-        residuals=np.array(run.notes.get("errors", [])),
-        training_rmse=np.array(run.notes.get("rmse", [])),
         validation_rmse=np.array(run.notes.get("validation", [])),
         biases=cast("Any", state.view("bias")),
         mean=float(state["mean"]),
-        **parts_of_factors(cast("Any", state.view("x")), given.user_count),
+        **fields_of_factors(run, state, given.user_count),
     )
 
 
