@@ -59,6 +59,7 @@ __all__ = [
     "rename_file",
     "rename_whole",
     "replace_private",
+    "replacing",
     "sync_folder",
     "temporary_folder",
     "why_distrusted",
@@ -197,12 +198,12 @@ def replace_private(path: Path, parts: Iterable[Any]) -> None:
     Only this user can access the file. It is written under an unpredictable name in the
     same folder, and renamed.
     """
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         write_file(temporary, parts, 0o600, syncs=False)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Return a context with a name next to a file; a file of that name replaces it."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -334,7 +335,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
                 got=values.dtype,
                 expected="arrays of numbers or text",
             )
-    with _replacing(Path(path)) as temporary, temporary.open("xb") as file:
+    with replacing(Path(path)) as temporary, temporary.open("xb") as file:
         np.savez(file, **stored)  # type: ignore[arg-type]
         file.flush()
         _sync(file.fileno())

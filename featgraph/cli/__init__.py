@@ -7,7 +7,6 @@ here, or by its module; `flags` replaces Python options by flags in errors.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from featgraph import __version__
 from featgraph.base.errors import FeatGraphError
 from featgraph.cli.data import add_data_options
-from featgraph.cli.flags import speaking_of_flags
+from featgraph.cli.flags import ALGORITHMS, known_algorithm, speaking_of_flags
 from featgraph.cli.graphs import add_convert_options
 from featgraph.cli.ranks import add_forecast_options, add_launch
 
@@ -295,15 +294,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from featgraph.cli.flags import ALGORITHMS
-
-    name = options.algorithm.replace("_", "-")
-    if name not in ALGORITHMS:
-        near = difflib.get_close_matches(name, ALGORITHMS, n=1)
-        raise FeatGraphError(
-            f"there is no algorithm {options.algorithm!r:.80}",
-            fix=f"did you mean {near[0]!r}?" if near else "featgraph list",
-        )
+    name = known_algorithm(options.algorithm)
     if name == "label-propagation":
         from featgraph.cli.algorithms import run_label_propagation
 
@@ -317,8 +308,6 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from featgraph.cli.flags import ALGORITHMS
-
     width = max(map(len, ALGORITHMS))
     for name, line in ALGORITHMS.items():
         print(f"{name:<{width}}  {line}")
