@@ -52,7 +52,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -62,65 +62,21 @@ from featgraph.base.interrupts import holds_compiler, import_whole, shielded
 from featgraph.base.store import kept
 
 __all__ = [
-    "acquire",
-    "acquire_at",
-    "anew",
-    "boolean",
     "chosen_target",
-    "clock_ns",
     "compile_for_all",
     "compile_ltoir",
     "compile_ptx",
     "compiling",
-    "cuda",
     "device_function",
     "dialect_module",
-    "fence",
     "is_available",
     "is_installed",
     "kernel",
     "launcher",
-    "load_at",
-    "load_row",
-    "overload",
-    "prefetch",
-    "raise_at",
     "require",
-    "select",
-    "set_condition",
-    "store_at",
-    "store_row",
     "storing_for",
     "target_cc",
 ]
-
-if TYPE_CHECKING:
-    acquire: Any
-    acquire_at: Any
-    anew: Any
-    boolean: Any
-    clock_ns: Any
-    cuda: Any
-    fence: Any
-    float32: Any
-    float64: Any
-    int8: Any
-    int16: Any
-    int32: Any
-    int64: Any
-    load_at: Any
-    load_row: Any
-    overload: Any
-    prefetch: Any
-    raise_at: Any
-    select: Any
-    set_condition: Any
-    store_at: Any
-    store_row: Any
-    uint8: Any
-    uint16: Any
-    uint32: Any
-    uint64: Any
 
 #: Major and minor version, such as (9, 0).
 ComputeCapability = tuple[int, int]
