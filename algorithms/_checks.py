@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ __all__ = [
     "initial_distributions",
     "normalize_rows",
     "out_weights",
+    "require_choice",
     "require_held",
     "require_number",
     "scaled_weights",
@@ -54,6 +55,17 @@ def require_number(name: str, value: float, is_right: bool, expected: str) -> No
     if not (is_right and value - value == 0):
         raise fg.GraphInputError(
             f"{name} out of range", where=f"{name}=", got=value, expected=expected
+        )
+
+
+def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
+    """Raise GraphInputError unless a value is one of some."""
+    if value not in choices:
+        raise fg.GraphInputError(
+            f"unknown {name}",
+            where=f"{name}=",
+            got=repr(value),
+            expected=", ".join(map(repr, choices)),
         )
 
 

@@ -18,7 +18,6 @@ from featgraph.algorithms._vertices import at_living
 __all__ = [
     "MODES",
     "UNOBSERVED",
-    "check_mode",
     "checked_unary",
     "distributions",
     "explain_contradiction",
@@ -36,14 +35,6 @@ MODES = ("sum-product", "max-product")
 
 #: The evidence of a vertex that has none.
 UNOBSERVED = -1
-
-
-def check_mode(mode: str) -> None:
-    """Raise GraphInputError unless a mode exists."""
-    if mode not in MODES:
-        raise fg.GraphInputError(
-            "unknown mode", where="mode=", got=repr(mode), expected=" or ".join(MODES)
-        )
 
 
 def logarithm(x: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import require_choice, require_number
 
 __all__ = [
     "MOST_FOR_CHOLESKY",
@@ -107,10 +107,7 @@ def checked_options(
         ("tolerance", tolerance),
     ):
         require_number(name, value, value >= 0, "0 or more, finite")
-    if solver not in {"auto", "cholesky", "cg"}:
-        raise fg.GraphInputError(
-            "no such solver", got=repr(solver), expected="'auto', 'cholesky' or 'cg'"
-        )
+    require_choice("solver", solver, ("auto", "cholesky", "cg"))
     is_wide = factors > MOST_FOR_CHOLESKY[target]
     uses_cg = solver == "cg" or (solver == "auto" and is_wide)
     return Options(float(regularization), weighted, implicit, float(alpha), uses_cg)

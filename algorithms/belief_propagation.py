@@ -46,11 +46,11 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import require_choice, require_number
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._potentials import (
+    MODES,
     UNOBSERVED,
-    check_mode,
     checked_unary,
     distributions,
     explain_contradiction,
@@ -458,7 +458,7 @@ def belief_propagation(
     [[1.0, 0.0], [0.9, 0.1], [0.82, 0.18]]
     """
     graph = fg.as_graph(graph, directed=False)
-    check_mode(mode)
+    require_choice("mode", mode, MODES)
     require_number("damping", damping, 0 <= damping < 1, "0 <= damping < 1")
     real = checked_reals(dtype)
     _require_undirected(graph)

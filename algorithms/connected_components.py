@@ -44,6 +44,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_choice
 from featgraph.algorithms._following import (
     FEW,
     Following,
@@ -341,11 +342,7 @@ def connected_components(
     ([0, 0, 0, 3, 4, 4], 3)
     """
     graph = fg.as_graph(graph)
-    if method not in {"auto", "link", "propagate"}:
-        raise fg.GraphInputError(
-            "unknown method", where="method=", got=repr(method),
-            expected="'auto', 'link' or 'propagate'",
-        )  # fmt: skip
+    require_choice("method", method, ("auto", *METHODS))
     may_search = method == "auto" and not graph.ranks and set(options) <= {"target"}
     if method == "auto":
         is_asked_for = options.get("deterministic") or options.get("asynchronous")

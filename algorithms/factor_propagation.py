@@ -30,12 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import require_choice, require_number
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._potentials import (
-    check_mode,
-    explain_contradiction,
-)
+from featgraph.algorithms._potentials import MODES, explain_contradiction
 from featgraph.algorithms._result import Result, iterate_recorded
 from featgraph.algorithms.belief_propagation import (
     belief_propagation,
@@ -192,12 +189,9 @@ def factor_propagation(
     >>> result.marginals["rain"].round(3).tolist()
     [0.333, 0.667]
     """
-    check_mode(mode)
+    require_choice("mode", mode, MODES)
     require_number("damping", damping, 0 <= damping < 1, "0 <= damping < 1")
-    if form not in {"auto", "pairwise", "factors"}:
-        raise fg.GraphInputError(
-            "unknown form", got=repr(form), expected="auto, pairwise or factors"
-        )
+    require_choice("form", form, ("auto", "pairwise", "factors"))
     if not isinstance(model, fg.FactorGraph):
         raise fg.ArgumentError(
             "not a factor graph",
@@ -339,12 +333,7 @@ def _named(
         word, _, number = (error.where or "").partition(" ")
         if word != "vertex" or not number.isdigit():
             raise
-        raise fg.GraphInputError(
-            error.what,
-            where=_describe(model, int(number)),
-            got=error.got,
-            fix=error.fix,
-        ) from error
+        raise error.at(_describe(model, int(number))) from error
 
 
 def _result(

@@ -327,13 +327,8 @@ def _checked_sets(
         try:
             _, classes = checked_labels(graph, given.column(p), class_count)
         except fg.GraphInputError as error:
-            raise fg.GraphInputError(
-                error.what,
-                where=f"set {p}" + (f", {error.where}" if error.where else ""),
-                got=error.got,
-                expected=error.expected,
-                fix=error.fix,
-            ) from None
+            inside = f", {error.where}" if error.where else ""
+            raise error.at(f"set {p}{inside}") from None
     if given.ndim == 3:
         given = given.astype(np.float64, "labels").rows_divided()
     return given, classes

@@ -43,7 +43,11 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 import featgraph as fg
-from featgraph.algorithms._checks import checked_weight_vectors, require_number
+from featgraph.algorithms._checks import (
+    checked_weight_vectors,
+    require_choice,
+    require_number,
+)
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -370,13 +374,7 @@ def _checked(
     normalization: str,
 ) -> tuple[fg.GivenArray, fg.GivenArray]:
     """Return weights (E, k), and the query, (V, k) or (V, 1)."""
-    if normalization not in {"hadamard", "mean"}:
-        raise fg.GraphInputError(
-            "not a normalisation",
-            where="normalization=",
-            got=repr(normalization),
-            expected="hadamard or mean",
-        )
+    require_choice("normalization", normalization, ("hadamard", "mean"))
     w = checked_weight_vectors(graph, weights)
     start = columns(graph, "query", query)
     if start.shape[1] not in {1, w.shape[1]}:

@@ -36,6 +36,7 @@ import featgraph as fg
 from featgraph.algorithms._checks import (
     UNLABELLED,
     checked_weight_vectors,
+    require_choice,
     scaled_weights,
 )
 from featgraph.algorithms._paths import checked_reals
@@ -351,13 +352,7 @@ def _checked(
     normalization: str | None,
 ) -> tuple[fg.GivenArray, Array]:
     """Return weights (E, M) and alpha (M,), in float64."""
-    if normalization not in FUSE:
-        raise fg.GraphInputError(
-            "not a normalisation",
-            where="normalization=",
-            got=repr(normalization),
-            expected="symmetric, mean or None",
-        )
+    require_choice("normalization", normalization, list(FUSE))
     w = checked_weight_vectors(graph, weights)
     count = w.shape[1]
     a = np.full(count, 0.9 / count)

@@ -163,20 +163,13 @@ class _Typing:
             if known is None:
                 return _BUILT_IN.get(node.attr, "int32")
             return _of_dtype(known.arithmetic)
-        value = self._object(node)
+        value = _object(node, self.captured)
         if isinstance(value, bool | int | float):
             return _of_constant(value)
         return "bool"  # fg.nothing, which widens no type
 
-    def _object(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Name):
-            return self.captured.get(node.id)
-        if isinstance(node, ast.Attribute):
-            return getattr(self._object(node.value), node.attr, None)
-        return None
-
     def _of_call(self, node: ast.Call) -> str:
-        called = self._object(node.func)
+        called = _object(node.func, self.captured)
         plain = plain_function(called)
         if isinstance(called, Collaborative):
             return self._of_helper(called.function, called.source, node)

@@ -215,35 +215,11 @@ def round_to(dtype: str, value: Any) -> Any:
     return kind.type(wrapped if kind.kind == "i" else wrapped % 2**bits)
 
 
-_SAME_IN_NUMPY = frozenset(
-    {
-        "acos",
-        "asin",
-        "atan",
-        "atan2",
-        "ceil",
-        "cos",
-        "cosh",
-        "exp",
-        "expm1",
-        "fabs",
-        "floor",
-        "hypot",
-        "isfinite",
-        "isinf",
-        "isnan",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "pow",
-        "sin",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    }
-)
+_SAME_IN_NUMPY = (
+    "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "exp", "expm1", "fabs",
+    "floor", "hypot", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2",
+    "pow", "sin", "sinh", "sqrt", "tan", "tanh",
+)  # fmt: skip
 
 
 def _of_reals(function: Any) -> Callable[..., Any]:
