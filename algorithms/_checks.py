@@ -52,6 +52,7 @@ UNLABELLED = -1
 
 def require_number(name: str, value: float, is_right: bool, expected: str) -> None:
     """Raise GraphInputError unless a number is in its range."""
+    # The difference is nan for nan and infinities.
     if not (is_right and value - value == 0):
         raise fg.GraphInputError(
             f"{name} out of range", where=f"{name}=", got=value, expected=expected

@@ -84,6 +84,7 @@ def iterate_halves(
         ends = record(run, state)
         return (own is not None and bool(own(run, state))) or ends
 
+    # Never reached: `record` ends the run after the last superstep.
     return fg.iterate(steps, state, max_supersteps=1 << 40, callback=look, **options)
 
 

@@ -30,7 +30,8 @@ __all__ = [
 #: Arguments of algorithms with a value for each given edge: edges that were inserted
 #: later have no value in them.
 EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
-#: `Following.changes` limits changes as if a graph had this many edges, or more.
+#: `Following.changes` limits changes as if a graph had this many edges, or more: a
+#: share of the edges of a small graph would be no change at all.
 FEW = 4096
 
 

@@ -348,6 +348,7 @@ def require_tree(
     led = begins | ~reached
     led[edges.targets[fits & (parents[edges.targets] == edges.sources)]] = True
     require(led, "no edge leads here from its predecessor")
+    # Pointer jumping: after n rounds, an ancestor is 2**n edges away.
     ancestors = np.where(reached, parents, vertices)
     for _ in range(max(int(parents.size).bit_length(), 1)):
         ancestors = ancestors[ancestors]

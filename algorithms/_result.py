@@ -108,7 +108,7 @@ class _Answer:
             stays = isinstance(source, fg.View) and (
                 source.is_on_gpu or source.is_of_ranks
             )
-            if not stays:
+            if not stays:  # the source keeps the whole State in memory
                 known.pop(self._source, None)
         return known[self._name]
 

@@ -93,6 +93,7 @@ def ends_of_rows(rows: Any, front: Array) -> tuple[Array, Array]:
     """Return the other ends of all edges of some rows, row by row, and the degrees."""
     first = rows.row_offsets[front].astype(np.int64)
     degree = rows.row_offsets[front + 1] - first
+    # Slots of a row follow each other: its first slot, plus the place within the row.
     before = np.repeat(np.cumsum(degree) - degree, degree)
     slots = np.repeat(first, degree) + np.arange(degree.sum()) - before
     return rows.column_indices[slots], degree
@@ -104,7 +105,7 @@ def distances_from(
     """Return the distances, (V,), from a vertex along edges from tails to heads."""
     distance, before = np.full(count, np.inf), np.empty(0)
     distance[source] = 0
-    while not np.array_equal(distance, before):
+    while not np.array_equal(distance, before):  # Bellman and Ford
         before = distance.copy()
         np.minimum.at(distance, heads, before[tails] + lengths)
     return distance

@@ -321,6 +321,7 @@ def _properties(
     if chosen.uses_cg:
         zeros = fg.vertex_property(0, dtype=real, shape=(k,))
         more |= {"r": zeros, "p": zeros}
+        # Squared, as it is compared with a quotient of squared lengths.
         more["resolution"] = (8 * float(np.finfo(real).eps)) ** 2
     return {
         "rating": fg.edge_property(given.values, copy=False),

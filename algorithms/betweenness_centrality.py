@@ -65,7 +65,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Bytes of a vertex in each column of a run.
+#: Bytes of a vertex in each column of a run: two buffers of level, sigma and share.
 COLUMN_BYTES = 40
 #: Up to this number of sources, k is the next power of two, unless the graph is small.
 FEW = 4
@@ -347,7 +347,7 @@ def betweenness_centrality(
 def _width(graph: fg.Graph, batch: int | None, sources: int) -> int:
     """Return k, one of few widths, so that few kernels are compiled."""
     width = searches_per_run(graph, batch, COLUMN_BYTES)
-    fitting = 1 << (sources - 1).bit_length()
+    fitting = 1 << (sources - 1).bit_length()  # the next power of two
     if batch is not None:
         return min(width, fitting)
     is_small = graph.vertex_count + graph.edge_count < SMALL
@@ -408,6 +408,7 @@ def _both_ways(
         run = fg.iterate(
             out, state, active=active, record_active=True, supersteps=stage, **options
         )
+        # The way back needs the sets of all stages; the record of the run does not.
         recorded, run.active_sets = run.active_sets or [], None
         sets += [one for one, n in zip(recorded, run.active_counts, strict=True) if n]
         runs.append(run)
@@ -516,6 +517,7 @@ def verify_betweenness_centrality(
         deepest = max(deepest, hops.max())
         others = (hops > 0) & (np.arange(len(answer)) != source)
         inner = (hops[others] - 1).sum()
+        # Each path of n edges has n - 1 inner vertices, so that both sums are equal.
         if abs(delta[others].sum() - inner) > 1e-9 * (inner + 1):
             raise AssertionError(f"source {source}: paths and distances disagree")
         expected[others] += delta[others] + endpoints

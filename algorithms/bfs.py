@@ -67,7 +67,8 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 step = fg.foldmap(unseen, seen_neighbors, settle)
 
 
-#: The level of unreached vertices in updates, which run `sssp` with edges of length 1.
+#: The level of unreached vertices in updates, which run `sssp` with edges of length 1:
+#: the next level after it must fit int32, too.
 FAR = 1 << 30
 
 
@@ -157,6 +158,7 @@ def bfs(
         level=begin.property(0, UNREACHED, np.int32),
         parent=begin.property(begin.vertices, NO_VERTEX, np.int32),
     )
+    # A path has fewer than V edges; the last superstep reaches no vertex.
     options.setdefault("max_supersteps", graph.vertex_count + 1)
     run, _ = iterate_recorded(
         step,

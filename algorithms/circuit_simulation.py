@@ -448,6 +448,7 @@ def verify_circuit_simulation(
             require(inside | dead, "a voltage outside of all held ones")
     inflow = sums_over_in_edges(edges, of_edges * x[edges.sources], len(x))
     size = sums_over_in_edges(edges, of_edges * np.abs(x[edges.sources]), len(x))
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     rounding = 4 * eps * (degree + 4) * (size + np.abs(fed) + total * np.abs(x))
     left = np.abs(inflow - total * x + fed)
     balanced = left <= epsilon * total + rounding

@@ -44,7 +44,7 @@ __all__ = ["ClosenessResult", "closeness_centrality", "verify_closeness_centrali
 
 Array = npt.NDArray[Any]
 
-#: Bytes of a vertex in each column of a run.
+#: Bytes of a vertex in each column of a run: two buffers of float64 distances.
 COLUMN_BYTES = 16
 
 

@@ -362,6 +362,7 @@ def connected_components(
         count = np.sum(labels == np.arange(labels.size))
     else:
         begin(state, **where)
+        # Labels come along fewer than V edges, one in every second superstep.
         options.setdefault("max_supersteps", 2 * graph.vertex_count + 4)
         run = fg.iterate(steps, state, **options)
         count_tops(state, **where)

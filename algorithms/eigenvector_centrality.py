@@ -290,6 +290,7 @@ def _find_shift(state: fg.State, **where: Any) -> None:
     state["scale"] = heaviest
     if state.graph.directed:
         find_lightest(state, **where)
+        # The quotient may underflow to zero, which is no shift: see the module.
         state["shift"] = max(
             state["lightest"][0] / heaviest, np.finfo(heaviest.dtype).tiny
         )

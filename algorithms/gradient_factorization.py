@@ -292,6 +292,7 @@ def verify_gradient_factorization(
         fg.given_array(errors, np.float64, "errors").on_host(),
     )
     u, v, r = graph.sources, graph.targets, np.array(graph.weights)
+    # In blocks of 2**24 factors, to bound the memory of gathered rows.
     for block in np.array_split(np.arange(r.size), max(r.size * x.shape[1] >> 24, 1)):
         r[block] -= np.einsum("ek,ek->e", both[u[block]], both[v[block]])
     degrees = np.bincount(u, minlength=len(both)) + np.bincount(v, minlength=len(both))

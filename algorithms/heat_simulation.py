@@ -229,6 +229,7 @@ def heat_simulation(
     begin(state, **where)
     length, steps = _step_length(state, dt, duration)
     state["dt"] = length
+    # Every change is above -1: the run goes on until the duration has passed.
     state["epsilon"] = float(epsilon) if steps is None else -1.0
     set_step(state, **where)
     run, residuals = iterate_recorded(

@@ -348,6 +348,7 @@ def verify_katz_centrality(
     walks = alpha * sums_over_in_edges(edges, w * x[edges.sources], len(x))
     degree = np.bincount(edges.targets, minlength=len(x))[:, None]
     size = alpha * sums_over_in_edges(edges, w * np.abs(x[edges.sources]), len(x))
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     rounding = 2 * eps * (degree + 4) * (size + np.abs(base) + np.abs(x))
     if (base >= 0).all():
         require((x >= base - rounding).all(axis=1), "less than beta")

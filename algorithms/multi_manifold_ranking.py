@@ -280,6 +280,7 @@ def multi_manifold_ranking(
         alpha = DEFAULT_CONTRACTION
         if normalization == "hadamard":
             find_bound(state, **where)
+            # The largest row sum bounds the spectral radius, so that alpha contracts.
             alpha /= max(1.0, float(state["bound"][0]))
     state["alpha"] = alpha = float(alpha)
     begin(state, **where)
@@ -348,6 +349,7 @@ def verify_multi_manifold_ranking(
             alpha /= max(1.0, float(row_sums.max(initial=0)))
     jump = (1 - alpha) * start
     degree = np.bincount(edges.targets, minlength=count)[:, None]
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     margin = 8 * rounding * (degree + 4) * (alpha * size * haggr + np.abs(start))
     lonely = sums_over_in_edges(edges, w, count) == 0
     alone = np.abs(x - jump) <= epsilon + margin

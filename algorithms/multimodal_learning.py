@@ -340,6 +340,7 @@ def verify_multimodal_learning(
         size += share * sums_over_in_edges(edges, np.abs(pieces), count)
     moved = np.einsum("m,vmk->vk", a, aggr) + (1 - a.sum()) * start
     degree = np.bincount(edges.targets, minlength=count)[:, None]
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     margin = 8 * rounding * (degree + len(a) + 4) * (size + np.abs(start))
     change = np.abs(moved - x)
     require((change <= epsilon + margin).all(axis=1), "one more superstep changes it")

@@ -244,6 +244,7 @@ def verify_neural_network(
     size = sums_over_in_edges(edges, np.abs(of_edges * x[edges.sources]), len(x))
     b = np.broadcast_to(_bias(graph, bias).on_host(), (len(x),))[:, None]
     degree = np.bincount(edges.targets, minlength=len(x))[:, None]
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     rounding = 2 * np.finfo(given.dtype).eps * ((degree + 4) * (size + np.abs(b)) + 4)
     settled = np.abs(np.tanh(excitation + b) - x) <= epsilon + rounding
     require(is_input | settled.all(axis=1), "one more superstep moves it")

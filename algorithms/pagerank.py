@@ -535,6 +535,7 @@ def pagerank(
         personal=columns_property(graph, columns["personalization"], width, real),
         out=fg.vertex_property(real.type(0)),
         alpha=float(alpha),
+        # Every change is above -1: all vertices stay active.
         epsilon=-1.0 if epsilon is None else float(epsilon),
         **properties,
     )

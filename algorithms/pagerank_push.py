@@ -280,7 +280,7 @@ def pagerank_push(
     some = np.where(mass == 0, 1.0, mass)  # a run of no supersteps has no ranks
     bound = np.where(mass == 0, 2.0, np.minimum(2 * missing / some, 2.0))
     ranks, remaining = state.view("rank"), state.view("waiting")
-    pick: Any = ...
+    pick: Any = ...  # all columns
     if given is None or given.ndim < 2:
         # On ranks, a view has some of the rows: its own length counts.
         ranks, remaining = (view.reshape(len(view)) for view in (ranks, remaining))

@@ -62,7 +62,7 @@ def rmse(
             expected=f"({entries.shape[0]}, K) and ({entries.shape[1]}, K)",
         )
     total = 0.0
-    for first in range(0, entries.nnz, 1 << 20):
+    for first in range(0, entries.nnz, 1 << 20):  # bounds memory of gathered rows
         part = slice(first, first + (1 << 20))
         rows, columns = entries.row[part], entries.col[part]
         predicted = np.einsum("nk,nk->n", x[rows], y[columns], dtype=np.float64)

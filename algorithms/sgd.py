@@ -602,6 +602,7 @@ def verify_sgd_factorization(
     if not (np.isfinite(x).all() and np.isfinite(b).all()):
         raise AssertionError("a factor or a bias is not finite")
     miss -= result.mean + b[u] + b[v]
+    # In blocks of 2**24 factors, to bound the memory of gathered rows.
     for block in np.array_split(
         np.arange(miss.size), (miss.size * x.shape[1] >> 24) + 1
     ):

@@ -200,6 +200,7 @@ def sssp(
         predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
         weight=length_property(graph, weights, real, partial(_lengths, may_be_long)),
     )
+    # A path has fewer than V edges; the last superstep changes no vertex.
     options.setdefault("max_supersteps", graph.vertex_count + 1)
     run = fg.iterate(step, state, active=begin.vertices, **options)
     if any(may_be_long):

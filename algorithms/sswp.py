@@ -139,6 +139,7 @@ def sswp(
         predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
         weight=length_property(graph, weights, dtype),
     )
+    # A path has fewer than V edges; the last superstep changes no vertex.
     options.setdefault("max_supersteps", graph.vertex_count + 1)
     run = fg.iterate(step, state, active=begin.vertices, **options)
     return SswpResult.of(

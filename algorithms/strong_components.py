@@ -550,6 +550,7 @@ class _Search:
     def take_colours(self, number: int) -> None:
         """Label one component of each colour; the rest of the colour is a group."""
         places = int(self.state["mask"]) + 1
+        # Odd, and so invertible modulo a power of two.
         factor = 1 | int(np.random.default_rng([SEED, number]).integers(places))
         self.state["factor"] = factor
         self.state["inverse"] = pow(factor, -1, places)

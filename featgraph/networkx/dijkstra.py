@@ -189,6 +189,7 @@ def entries_of(graph: NetworkXGraph) -> tuple[Array, Array, Array]:
         low, high = rows, neighbors
     else:
         ends = np.minimum(*ends), np.maximum(*ends)
+    # Both ends are below 2**31: one int64 has the pair, and sorts like it.
     wanted, keys = low.astype(np.int64) << 32 | high, ends[0] << 32 | ends[1]
     by_key = np.argsort(keys, kind="stable")
     first = np.searchsorted(keys[by_key], wanted)

@@ -131,6 +131,7 @@ class NetworkXGraph:
         low, high = sources, targets
         if not directed:
             low, high = np.minimum(low, high), np.maximum(low, high)
+        # Both ends are below 2**31: one int64 has the pair, and sorts like it.
         pairs = low.astype(np.int64) << 32 | high
         repeats = bool(np.unique(pairs).size < pairs.size)
         made = cls(nodes, sources, targets, directed=directed, multigraph=repeats)

@@ -103,6 +103,7 @@ class _Negated(Integer):
 class Real(float):
     """A float64 whose operations give inf and nan where Python's raise."""
 
+    #: As for `Integer`.
     __array_ufunc__ = None
     __hash__ = float.__hash__
 
@@ -254,7 +255,7 @@ def _as_int(value: Any) -> Integer:
 def _range(*bounds: Any) -> Iterator[Integer]:
     """Yield the numbers of `range`; none with step 0."""
     plain = [operator.index(bound) for bound in bounds]
-    if plain[2:] != [0]:
+    if plain[2:] != [0]:  # where Python raises
         yield from map(Integer, range(*plain))
 
 
