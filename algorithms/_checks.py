@@ -33,6 +33,7 @@ __all__ = [
     "normalize_rows",
     "out_weights",
     "require_choice",
+    "require_count",
     "require_held",
     "require_number",
     "scaled_weights",
@@ -57,6 +58,12 @@ def require_number(name: str, value: float, is_right: bool, expected: str) -> No
         raise fg.GraphInputError(
             f"{name} out of range", where=f"{name}=", got=value, expected=expected
         )
+
+
+def require_count(name: str, value: int, least: int) -> None:
+    """Raise GraphInputError unless a number of things is in its range."""
+    is_right = least <= value < 1 << 31
+    require_number(name, value, is_right, f"from {least} to 2**31 - 1")
 
 
 def require_choice(name: str, value: object, choices: Sequence[object]) -> None:

@@ -18,7 +18,7 @@ import featgraph as fg
 from featgraph.algorithms._checks import (
     bound_weights,
     edge_here,
-    require_number,
+    require_count,
     weights_here,
 )
 from featgraph.algorithms._following import (
@@ -189,7 +189,7 @@ def follow_paths(
 def searches_per_run(graph: fg.Graph, batch: int | None, column_bytes: int) -> int:
     """Return `batch`, checked, or the default number of searches per run."""
     if batch is not None:
-        require_number("batch", batch, 1 <= batch < 1 << 31, "from 1 to 2**31 - 1")
+        require_count("batch", batch, 1)
         return batch
     width = BATCH
     while width > 8 and column_bytes * width * graph.vertex_count > COLUMNS:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_choice, require_number
+from featgraph.algorithms._checks import require_choice, require_count, require_number
 
 __all__ = [
     "MOST_FOR_CHOLESKY",
@@ -97,10 +97,8 @@ def checked_options(
     GraphInputError
         If an option is out of range.
     """
-    for name, count, least in (("factors", factors, 1), ("iterations", iterations, 0)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer):
-            raise fg.GraphInputError(f"{name} is a count", got=repr(count))
-        require_number(name, count, least <= count < 1 << 31, f"{least} or more")
+    require_count("factors", factors, 1)
+    require_count("iterations", iterations, 0)
     for name, value in (
         ("regularization", regularization),
         ("alpha", alpha),

@@ -60,19 +60,10 @@ from featgraph.algorithms._potentials import (
     require_held_logs,
     unary_logs,
 )
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    around_of,
-    iterate_recorded,
-)
+from featgraph.algorithms._result import Result, answer, around_of, iterate_recorded
 from featgraph.algorithms._verify import require
 
-__all__ = [
-    "BeliefPropagationResult",
-    "belief_propagation",
-    "verify_belief_propagation",
-]
+__all__ = ["BeliefPropagationResult", "belief_propagation", "verify_belief_propagation"]
 
 Array = npt.NDArray[Any]
 

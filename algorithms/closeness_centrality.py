@@ -31,11 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._paths import (
-    NO_VERTEX,
-    require_lengths,
-    searches_per_run,
-)
+from featgraph.algorithms._paths import NO_VERTEX, require_lengths, searches_per_run
 from featgraph.algorithms._result import Result, called_with, joined
 from featgraph.algorithms._verify import distances_from, edges_of, require
 from featgraph.algorithms._vertices import checked_vertices, living_vertices

@@ -287,10 +287,8 @@ def verify_gradient_factorization(
         fg.given_array(a, np.float64, "factors").on_host()
         for a in (user_factors, item_factors)
     )
-    both, history = (
-        np.concatenate([x, y]),
-        fg.given_array(errors, np.float64, "errors").on_host(),
-    )
+    both = np.concatenate([x, y])
+    history = fg.given_array(errors, np.float64, "errors").on_host()
     u, v, r = graph.sources, graph.targets, np.array(graph.weights)
     # In blocks of 2**24 factors, to bound the memory of gathered rows.
     for block in np.array_split(np.arange(r.size), max(r.size * x.shape[1] >> 24, 1)):

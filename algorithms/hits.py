@@ -32,12 +32,7 @@ from featgraph.algorithms._checks import (
     weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    around_of,
-    iterate_recorded,
-)
+from featgraph.algorithms._result import Result, answer, around_of, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 from featgraph.algorithms._vertices import ByVertex, column_property
 
@@ -141,10 +136,7 @@ STEPS = {
 }
 step = STEPS[False]
 #: Whether there was an iteration -> the foldmap that runs after the last one.
-DIVIDE = {
-    False: fg.foldmap(sum_of_hubs, begin_divided),
-    True: fg.foldmap(be_divided),
-}
+DIVIDE = {False: fg.foldmap(sum_of_hubs, begin_divided), True: fg.foldmap(be_divided)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -37,12 +37,7 @@ from featgraph.algorithms._checks import (
     weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    around_of,
-    iterate_recorded,
-)
+from featgraph.algorithms._result import Result, answer, around_of, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 from featgraph.algorithms._vertices import ByVertex, columns, given_values
 

@@ -41,11 +41,7 @@ from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import Edges, edges_of, require, sums_over_in_edges
 
-__all__ = [
-    "LabelPropagationResult",
-    "label_propagation",
-    "verify_label_propagation",
-]
+__all__ = ["LabelPropagationResult", "label_propagation", "verify_label_propagation"]
 
 Array = npt.NDArray[Any]
 

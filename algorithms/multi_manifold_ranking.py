@@ -49,12 +49,7 @@ from featgraph.algorithms._checks import (
     require_number,
 )
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    iterate_recorded,
-    refuse_growth,
-)
+from featgraph.algorithms._result import Result, answer, iterate_recorded, refuse_growth
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 from featgraph.algorithms._vertices import columns, columns_property
 

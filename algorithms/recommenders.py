@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import require_count
 from featgraph.algorithms._estimator import BaseEstimator
 from featgraph.algorithms._ratings import checked_ratings, rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
@@ -151,7 +151,7 @@ class _Factors:
             If ids are out of range, `user_items` does not fit them, or `N` is negative.
         """
         self._check_fitted()
-        _check_count(N)
+        require_count("N", N, 0)
         given = fg.given_array(userid, where="userid")
         # If users are computed from their rows, only the number of ids counts.
         most = None if recalculate_user else len(self.user_factors)
@@ -699,10 +699,6 @@ def _checked_ids(given: Any, count: int | None, name: str) -> Array:
     return ids.astype(np.int64)
 
 
-def _check_count(count: int) -> None:
-    require_number("N", count, 0 <= count < 1 << 31, "from 0 to 2**31 - 1")
-
-
 def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
     """Return the ids and scores of the `count` largest entries of each row."""
     wanted = min(count, scores.shape[1])
@@ -732,7 +728,7 @@ def _similar(
     asked = fg.given_array(given[0], where=names[0])
     most = len(factors) if own is None else None
     ids, chosen = _checked_ids(asked, most, names[0]), given[1]
-    _check_count(count)
+    require_count("N", count, 0)
     directions = _directions(factors)
     scores = (directions[ids] if own is None else _directions(own)) @ directions.T
     if chosen is not None:

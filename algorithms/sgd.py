@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import require_count, require_number
 from featgraph.algorithms._factors import (
     FactorsResult,
     factors_to_begin,
@@ -349,8 +349,7 @@ def _held_out(
         `patience` is given without them.
     """
     if patience is not None:
-        is_right = 1 <= patience < 1 << 31
-        require_number("patience", patience, is_right, "from 1 to 2**31 - 1, or None")
+        require_count("patience", patience, 1)
     if validation is None:
         if patience is None:
             return None
@@ -461,14 +460,9 @@ def _check_numbers(
     factors: int, epochs: int, rate: float, decay: float, ridge: float
 ) -> None:
     """Raise GraphInputError if a number is out of range."""
-    for name, count, least in (("factors", factors, 1), ("epochs", epochs, 0)):
-        is_right = least <= count < 1 << 31
-        require_number(name, count, is_right, f"from {least} to 2**31 - 1")
-    for name, value in (
-        ("rate", rate),
-        ("decay", decay),
-        ("regularization", ridge),
-    ):
+    require_count("factors", factors, 1)
+    require_count("epochs", epochs, 0)
+    for name, value in (("rate", rate), ("decay", decay), ("regularization", ridge)):
         require_number(name, value, value >= 0, "0 or more, finite")
 
 

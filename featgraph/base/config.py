@@ -23,11 +23,7 @@ from featgraph.base.arguments import (
 )
 from featgraph.base.errors import ArgumentError
 
-__all__ = [
-    "VERSION",
-    "Config",
-    "config",
-]
+__all__ = ["VERSION", "Config", "config"]
 
 #: Units of sizes: powers of ten, and of two.
 _UNITS = {

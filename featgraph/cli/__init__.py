@@ -69,9 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Graph-based learning, folded into one kernel for GPU or CPU.",
     )
     parser.add_argument(
-        "--version",
-        action="version",
-        version=f"featgraph {__version__}",
+        "--version", action="version", version=f"featgraph {__version__}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_convert(commands)
@@ -194,9 +192,7 @@ def _label_propagation_parser() -> argparse.ArgumentParser:
     parser.add_argument("--epsilon", type=float, default=1e-3)
     parser.add_argument("--max-supersteps", type=_positive, default=1000, metavar="N")
     parser.add_argument(
-        "--no-clamp",
-        action="store_true",
-        help="let labelled vertices change, too",
+        "--no-clamp", action="store_true", help="let labelled vertices change, too"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_target(parser)

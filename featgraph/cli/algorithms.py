@@ -53,11 +53,7 @@ _LEFT_OUT = frozenset({"callback", "history", "initial"})
 #: Algorithms that run foldmaps one by one, without `featgraph.iterate` and its
 #: progress bar.
 _SILENT = frozenset(
-    {
-        "betweenness-centrality",
-        "closeness-centrality",
-        "strongly-connected-components",
-    }
+    {"betweenness-centrality", "closeness-centrality", "strongly-connected-components"}
 )
 _PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
 

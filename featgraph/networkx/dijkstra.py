@@ -207,10 +207,7 @@ def _start(graph: NetworkXGraph, sources: Iterable[Hashable]) -> Array:
 
 
 def multi_source_dijkstra_path_length(
-    G: NetworkXGraph,
-    sources: Any,
-    cutoff: float | None = None,
-    weight: Any = "weight",
+    G: NetworkXGraph, sources: Any, cutoff: float | None = None, weight: Any = "weight"
 ) -> dict[Hashable, Any]:
     """Return distances from the nearest source node.
 
