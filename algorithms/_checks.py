@@ -220,6 +220,7 @@ def scaled_weights(
             expected=" to ".join(f"{limit:.2g}" for limit in _moderate(real)),
             fix="scale the weights before the graph is distributed",
         )
+    # By powers of two, which round no weight.
     scaled = w.columns_divided(np.ldexp(1.0, exponents)).astype(real)
     return scaled.column(0) if given.ndim == 1 else scaled
 

@@ -47,6 +47,7 @@ def distributions(beliefs: Array) -> npt.NDArray[np.float64]:
     """Return exp of each row, divided by its sum; zeros for a row of -inf."""
     logs = beliefs.astype(np.float64)
     top = logs.max(axis=1, keepdims=True)
+    # The largest term is exp(0): no sum overflows or vanishes.
     raised = np.exp(logs - np.where(np.isfinite(top), top, 0))
     total = raised.sum(axis=1, keepdims=True)
     return np.asarray(np.divide(raised, total, out=raised, where=total > 0))

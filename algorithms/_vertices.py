@@ -297,6 +297,7 @@ def distributions(graph: fg.Graph, name: str, values: ByVertex | None) -> fg.Giv
         )
     largest = given.largest_of_columns()
     if ((largest > _MOST) | (largest < _LEAST)).any():
+        # By a power of two, which rounds no value.
         given = given.columns_divided(np.ldexp(1.0, np.frexp(largest)[1] - 1))
     sums = given.sums_of_columns()
     if not (sums > 0).all():

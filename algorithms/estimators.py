@@ -144,6 +144,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         prior = np.bincount(labels[labels != UNLABELLED], minlength=len(self.classes_))
         unreached = result.labels == UNLABELLED
         self.label_distributions_ = result.distributions
+        # No label reaches these: they get the shares of the given labels.
         self.label_distributions_[unreached] = prior / prior.sum()
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
         self.n_iter_: int = result.run.supersteps

@@ -293,6 +293,7 @@ def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
         )
     unary = model.unary()
     k = max(largest, unary.shape[1])
+    # All vertices have the same width: entries beyond a table are impossible states.
     potentials = np.zeros((len(unary) + len(tables), k))
     potentials[: len(unary), : unary.shape[1]] = unary
     sources: list[int] = []

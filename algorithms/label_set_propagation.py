@@ -242,7 +242,7 @@ def label_set_propagation(
     where = {"target": options.get("target", "auto")}
     if given.ndim == 2:
         begin(state, **where)
-    if clamp:
+    if clamp:  # otherwise no vertex is clamped, and no set is seeded
         keep(state, **where)
     recorded = iterate_recorded(
         step_for(classes, of_sets is not None, history),
@@ -320,6 +320,7 @@ def _checked_sets(
             expected="(V, P), or (V, P, C) for distributions",
         )
     given = at_living(graph, given, UNLABELLED if given.ndim == 2 else 0)
+    # All sets have as many classes: they are features of one width.
     if given.ndim == 2 and class_count is None and given.size:
         class_count = int(given.largest_of_columns().max()) + 1
     classes = 0

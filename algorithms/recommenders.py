@@ -605,6 +605,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
                 expected=f"at least {least}",
                 fix="scipy.sparse.csr_matrix((ratings, (users, items)), shape=(U, I))",
             )
+        # No epoch: factors of new users and items are drawn as a fit would draw them.
         begun = sgd_factorization(graph, **own | {"epochs": 0, "patience": None})
         x, biases = begun.factors.copy(), np.zeros_like(begun.biases)
         for what, first in (("user", 0), ("item", count)):
@@ -740,5 +741,6 @@ def _similar(
 
 def _directions(factors: Array) -> Array:
     lengths = np.linalg.norm(factors, axis=1)
+    # A row of zeros has no direction: its cosines are 0.
     found: Array = factors / np.where(lengths > 0, lengths, 1)[:, None]
     return found

@@ -442,6 +442,7 @@ def learn_side(
         given.graph,
         x=fg.vertex_property(np.concatenate((np.zeros((count, k), real), others))),
         bias=fg.vertex_property(np.concatenate((np.zeros(count, real), biases))),
+        # One function for all models: every factor is above -inf.
         smallest=0.0 if nonnegative else -np.inf,
         rate_of_biases=float(has_biases),
         **_properties(given, mean, rate, regularization),

@@ -52,7 +52,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,6 +77,34 @@ __all__ = [
     "storing_for",
     "target_cc",
 ]
+
+if TYPE_CHECKING:  # `__getattr__` makes them; checks of names find them here
+    acquire: Any
+    acquire_at: Any
+    anew: Any
+    boolean: Any
+    clock_ns: Any
+    cuda: Any
+    fence: Any
+    float32: Any
+    float64: Any
+    int8: Any
+    int16: Any
+    int32: Any
+    int64: Any
+    load_at: Any
+    load_row: Any
+    overload: Any
+    prefetch: Any
+    raise_at: Any
+    select: Any
+    set_condition: Any
+    store_at: Any
+    store_row: Any
+    uint8: Any
+    uint16: Any
+    uint32: Any
+    uint64: Any
 
 #: Major and minor version, such as (9, 0).
 ComputeCapability = tuple[int, int]

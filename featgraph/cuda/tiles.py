@@ -32,11 +32,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from featgraph.base.interrupts import import_whole
 from featgraph.cuda import dialect
 from featgraph.cuda.intrinsics import load_vector, store_vector, widened
+
+if TYPE_CHECKING:  # `__getattr__` makes them; checks of names find them here
+    backward: Any
+    divided: Any
+    factored: Any
+    load_piece: Any
+    load_tile: Any
+    minus_product: Any
+    minus_turned: Any
+    on_diagonal: Any
+    plus_piece: Any
+    plus_product: Any
+    plus_tile: Any
+    spread: Any
+    store_piece: Any
+    store_tile: Any
+    turned: Any
 
 #: LLVM values of a tuple's entries, in order.
 Values = list[Any]
