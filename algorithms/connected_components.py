@@ -342,19 +342,21 @@ def connected_components(
     ([0, 0, 0, 3, 4, 4], 3)
     """
     graph = fg.as_graph(graph)
-    require_choice("method", method, ("auto", *METHODS))
+    directed = graph.directed
     may_search = method == "auto" and not graph.ranks and set(options) <= {"target"}
     if method == "auto":
         is_asked_for = options.get("deterministic") or options.get("asynchronous")
         method = "propagate" if is_asked_for or graph.ranks else "link"
+    else:
+        require_choice("method", method, ("auto", *METHODS))
     label = fg.vertex_property(
         np.int32(0), iterated=method == "propagate", fill=NO_COMPONENT
     )
-    state = fg.State(graph, label=label, has_twins=not graph.directed)
+    state = fg.State(graph, label=label, has_twins=not directed)
     where = {"target": options.get("target", "auto")}
     begin, steps = METHODS[method]
     labels: Any = None
-    if may_search and not graph.directed and graph.changing is None:
+    if may_search and not directed and graph.changing is None:
         run = fg.iterate(begin, state, active=[], **where)  # for its target
         if run.target == "cpu" and state.is_read_on_host:
             labels = graph.strong_components(fewer_threads=MANY_THREADS)
