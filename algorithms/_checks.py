@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,8 @@ __all__ = [
     "initial_distributions",
     "normalize_rows",
     "out_weights",
+    "require_choice",
+    "require_count",
     "require_held",
     "require_number",
     "scaled_weights",
@@ -51,9 +53,27 @@ UNLABELLED = -1
 
 def require_number(name: str, value: float, is_right: bool, expected: str) -> None:
     """Raise GraphInputError unless a number is in its range."""
+    # The difference is nan for nan and infinities.
     if not (is_right and value - value == 0):
         raise fg.GraphInputError(
             f"{name} out of range", where=f"{name}=", got=value, expected=expected
+        )
+
+
+def require_count(name: str, value: int, least: int) -> None:
+    """Raise GraphInputError unless a number of things is in its range."""
+    is_right = least <= value < 1 << 31
+    require_number(name, value, is_right, f"from {least} to 2**31 - 1")
+
+
+def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
+    """Raise GraphInputError unless a value is one of some."""
+    if value not in choices:
+        raise fg.GraphInputError(
+            f"unknown {name}",
+            where=f"{name}=",
+            got=repr(value),
+            expected=", ".join(map(repr, choices)),
         )
 
 
@@ -200,6 +220,7 @@ def scaled_weights(
             expected=" to ".join(f"{limit:.2g}" for limit in _moderate(real)),
             fix="scale the weights before the graph is distributed",
         )
+    # By powers of two, which round no weight.
     scaled = w.columns_divided(np.ldexp(1.0, exponents)).astype(real)
     return scaled.column(0) if given.ndim == 1 else scaled
 

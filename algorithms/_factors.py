@@ -18,8 +18,8 @@ from featgraph.algorithms._result import Result, answer
 __all__ = [
     "FactorsResult",
     "factors_to_begin",
+    "fields_of_factors",
     "iterate_halves",
-    "parts_of_factors",
     "sum_of_penalties",
     "weigh",
 ]
@@ -53,10 +53,13 @@ class FactorsResult(Result):
     residual_name = "regularised squared error"
 
 
-def parts_of_factors(factors: Any, user_count: int) -> dict[str, Any]:
-    """Return the answers of a `FactorsResult`; `factors` is a view of all factors."""
+def fields_of_factors(run: fg.Run, state: fg.State, user_count: int) -> dict[str, Any]:
+    """Return the fields of a `FactorsResult`: errors that were noted, and factors."""
     return {
-        "factors": factors,
+        "run": run,
+        "residuals": np.array(run.notes.get("errors", [])),
+        "training_rmse": np.array(run.notes.get("rmse", [])),
+        "factors": state.view("x"),
         "user_factors": lambda result: result.factors[:user_count],
         "item_factors": lambda result: result.factors[user_count:],
     }
@@ -81,6 +84,7 @@ def iterate_halves(
         ends = record(run, state)
         return (own is not None and bool(own(run, state))) or ends
 
+    # Never reached: `record` ends the run after the last superstep.
     return fg.iterate(steps, state, max_supersteps=1 << 40, callback=look, **options)
 
 

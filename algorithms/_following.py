@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
+from featgraph.algorithms._vertices import only_living
 
 __all__ = [
     "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "is_on_gpu",
@@ -29,7 +30,8 @@ __all__ = [
 #: Arguments of algorithms with a value for each given edge: edges that were inserted
 #: later have no value in them.
 EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
-#: `Following.changes` limits changes as if a graph had this many edges, or more.
+#: `Following.changes` limits changes as if a graph had this many edges, or more: a
+#: share of the edges of a small graph would be no change at all.
 FEW = 4096
 
 
@@ -186,8 +188,7 @@ def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) 
     if not is_on_gpu(graph):
         values = state.stored(name).reshape(-1)
         v = v[values[u] + length < values[v]]
-    ids = np.unique(np.concatenate([v, lost]))
-    return ids if graph.living is None else ids[graph.living[ids]]
+    return only_living(graph, np.unique(np.concatenate([v, lost])))
 
 
 def spread(

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import require_choice, require_count, require_number
 
 __all__ = [
     "MOST_FOR_CHOLESKY",
@@ -97,23 +97,15 @@ def checked_options(
     GraphInputError
         If an option is out of range.
     """
-    for name, count, least in (("factors", factors, 1), ("iterations", iterations, 0)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer):
-            raise fg.GraphInputError(f"{name} is a count", got=repr(count))
-        require_number(name, count, least <= count < 1 << 31, f"{least} or more")
+    require_count("factors", factors, 1)
+    require_count("iterations", iterations, 0)
     for name, value in (
         ("regularization", regularization),
         ("alpha", alpha),
         ("tolerance", tolerance),
     ):
-        if not (math.isfinite(value) and value >= 0):
-            raise fg.GraphInputError(
-                f"{name} out of range", got=value, expected="0 or more, finite"
-            )
-    if solver not in {"auto", "cholesky", "cg"}:
-        raise fg.GraphInputError(
-            "no such solver", got=repr(solver), expected="'auto', 'cholesky' or 'cg'"
-        )
+        require_number(name, value, value >= 0, "0 or more, finite")
+    require_choice("solver", solver, ("auto", "cholesky", "cg"))
     is_wide = factors > MOST_FOR_CHOLESKY[target]
     uses_cg = solver == "cg" or (solver == "auto" and is_wide)
     return Options(float(regularization), weighted, implicit, float(alpha), uses_cg)

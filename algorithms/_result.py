@@ -24,10 +24,11 @@ the residual.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from inspect import getattr_static
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -107,7 +108,7 @@ class _Answer:
             stays = isinstance(source, fg.View) and (
                 source.is_on_gpu or source.is_of_ranks
             )
-            if not stays:
+            if not stays:  # the source keeps the whole State in memory
                 known.pop(self._source, None)
         return known[self._name]
 
@@ -181,6 +182,26 @@ class Result:
     def __init_subclass__(cls) -> None:
         # The repr of a dataclass would read all answers, and print whole arrays.
         cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    @classmethod
+    def of(cls, graph: Any, run: fg.Run, residuals: Any = None, **answers: Any) -> Self:
+        """Return the result of a run on a graph.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph, for the names of its vertices.
+        run : Run
+            The record.
+        residuals : ndarray of float64, optional
+            A residual for each superstep. Default: none were recorded.
+        **answers
+            The attributes of the class. A `View` is copied, and a function is called,
+            when its attribute is first read.
+        """
+        residuals = np.empty(0) if residuals is None else residuals
+        names = graph.vertex_names
+        return cls(run=run, residuals=residuals, vertex_names=names, **answers)
 
     def __repr__(self) -> str:
         run = repr(self.run)[1:-1].removeprefix("Run: ")
@@ -402,7 +423,8 @@ class Result:
                 where=f"{type(self).__name__}.to_frame()",
                 fix=f"use its arrays: {', '.join(one.name for one in fields(self))}",
             )
-        pandas = _pandas()
+        what = "a data frame needs pandas"
+        pandas = _imported("pandas", what, "pip install pandas")
         columns: dict[str, Array] = {}
         for name, values in answers.items():
             for place in np.ndindex(values.shape[1:]):
@@ -461,7 +483,11 @@ class Result:
                 fix=(self.residual_fix or None) if self.supersteps else None,
             )
         if ax is None:
-            ax = _new_axes()
+            fix = 'pip install "featgraph[plot]"'
+            _imported("matplotlib", "a plot needs matplotlib", fix)
+            from matplotlib import pyplot
+
+            ax = pyplot.subplots()[1]
         supersteps = np.arange(1, self.residuals.size + 1)
         changed = self.residuals > 0
         ax.semilogy(supersteps[changed], self.residuals[changed], marker=".")
@@ -539,45 +565,29 @@ class PathsResult(Result):
 def _vertex_of(given: Any, names: Any, count: int) -> int:
     """Return the vertex with a number, or with a name that is not an integer."""
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        given, expected = int(given), f"0 <= vertex < {count}"
         if 0 <= given < count:
-            return int(given)
-        raise fg.GraphInputError(
-            "no vertex of the graph",
-            where="vertex=",
-            got=int(given),
-            expected=f"0 <= vertex < {count}",
-        )
-    known = (
-        [] if names is None else [v for v, name in enumerate(names) if name == given]
+            return given
+    else:
+        known = [] if names is None else names
+        for vertex, name in enumerate(known):
+            if name == given:
+                return vertex
+        expected = "a number" if names is None else "a number, or a vertex name"
+    raise fg.GraphInputError(
+        "no vertex of the graph",
+        where="vertex=",
+        got=f"{given!r:.100}",
+        expected=expected,
     )
-    if not known:
-        raise fg.GraphInputError(
-            "no vertex of the graph",
-            where="vertex=",
-            got=f"{given!r:.100}",
-            expected="a number" if names is None else "a number, or a vertex name",
-        )
-    return known[0]
 
 
-def _pandas() -> Any:
+def _imported(module: str, what: str, fix: str) -> Any:
+    """Import an optional library; raise FeatGraphError if it is not installed."""
     try:
-        import pandas
+        return importlib.import_module(module)
     except ImportError as error:
-        raise fg.FeatGraphError(
-            "a data frame needs pandas", fix="pip install pandas"
-        ) from error
-    return pandas
-
-
-def _new_axes() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise fg.FeatGraphError(
-            "a plot needs matplotlib", fix='pip install "featgraph[plot]"'
-        ) from error
-    return pyplot.subplots()[1]
+        raise fg.FeatGraphError(what, fix=fix) from error
 
 
 def iterate_recorded(

@@ -15,7 +15,9 @@ import featgraph as fg
 
 __all__ = [
     "Edges",
+    "distances_from",
     "edges_of",
+    "ends_of_rows",
     "neighbor_counts",
     "require",
     "require_reached",
@@ -64,11 +66,11 @@ def sums_over_in_edges(edges: Edges, contributions: Array, vertex_count: int) ->
     return sums
 
 
-def require(holds: Any, what: str) -> None:
-    """Raise AssertionError with the first vertex for which `holds` is False."""
+def require(holds: Any, what: str, item: str = "vertex") -> None:
+    """Raise AssertionError with the first vertex, or `item`, where `holds` is False."""
     holds = np.asarray(holds)
     if not holds.all():
-        raise AssertionError(f"vertex {int(np.argmin(holds))}: {what}")
+        raise AssertionError(f"{item} {int(np.argmin(holds))}: {what}")
 
 
 def require_smallest(graph: fg.Graph, labels: Array) -> None:
@@ -87,6 +89,28 @@ def require_smallest(graph: fg.Graph, labels: Array) -> None:
     require(is_first, "the vertex of the label has another one")
 
 
+def ends_of_rows(rows: Any, front: Array) -> tuple[Array, Array]:
+    """Return the other ends of all edges of some rows, row by row, and the degrees."""
+    first = rows.row_offsets[front].astype(np.int64)
+    degree = rows.row_offsets[front + 1] - first
+    # Slots of a row follow each other: its first slot, plus the place within the row.
+    before = np.repeat(np.cumsum(degree) - degree, degree)
+    slots = np.repeat(first, degree) + np.arange(degree.sum()) - before
+    return rows.column_indices[slots], degree
+
+
+def distances_from(
+    source: int, tails: Array, heads: Array, lengths: Array, count: int
+) -> Array:
+    """Return the distances, (V,), from a vertex along edges from tails to heads."""
+    distance, before = np.full(count, np.inf), np.empty(0)
+    distance[source] = 0
+    while not np.array_equal(distance, before):  # Bellman and Ford
+        before = distance.copy()
+        np.minimum.at(distance, heads, before[tails] + lengths)
+    return distance
+
+
 def require_reached(rows: Any, labels: Array, what: str) -> None:
     """Raise AssertionError unless each label's vertex reaches all that have the label.
 
@@ -103,12 +127,7 @@ def require_reached(rows: Any, labels: Array, what: str) -> None:
     front = np.flatnonzero(reached)
     reached |= labels < 0  # dead vertices have no label
     while front.size:
-        first = rows.row_offsets[front].astype(np.int64)
-        degree = rows.row_offsets[front + 1] - first
-        # Slots of all edges of the front, row by row.
-        before = np.repeat(np.cumsum(degree) - degree, degree)
-        slots = np.repeat(first, degree) + np.arange(degree.sum()) - before
-        ends = rows.column_indices[slots]
+        ends, degree = ends_of_rows(rows, front)
         ends = ends[(labels[ends] == np.repeat(labels[front], degree)) & ~reached[ends]]
         reached[ends] = True
         front = np.unique(ends)

@@ -25,6 +25,7 @@ __all__ = [
     "given_values",
     "held_values",
     "living_vertices",
+    "only_living",
     "values_by_name",
     "width_of",
 ]
@@ -51,20 +52,32 @@ def at_living(graph: fg.Graph, given: fg.GivenArray, dead: float = 0) -> fg.Give
     return fg.given_array(values)
 
 
+def only_living(graph: fg.Graph, ids: Array) -> Array:
+    """Return the vertices of some ids that are not dead."""
+    return ids if graph.living is None else ids[graph.living[ids]]
+
+
+def _matrix(
+    graph: fg.Graph, name: str, given: fg.GivenArray, dead: float = 0, free: str = ""
+) -> fg.GivenArray:
+    """Return values, (V, k), with `dead` at dead vertices; (V,) is one column."""
+    count = graph.vertex_count
+    if given.ndim not in {1, 2} or len(given) != count or given.shape[1:] == (0,):
+        raise fg.GraphInputError(
+            f"{name} has one value, or k, for each vertex",
+            got=f"shape {given.shape}",
+            expected=f"({count},) or ({count}, k){free}",
+        )
+    return at_living(graph, given.matrix(), dead)
+
+
 def held_values(graph: fg.Graph, name: str, values: npt.ArrayLike) -> fg.Held:
     """Return held vertices, and their values, (V, k) in float64 with 0 for nan.
 
     A vertex is held if it has numbers in all k columns, and free if it has nan in all.
     """
-    count = graph.vertex_count
     given = fg.given_array(values, np.float64, name)
-    if given.ndim not in {1, 2} or len(given) != count or given.shape[1:] == (0,):
-        raise fg.GraphInputError(
-            f"{name} has one value, or k, for each vertex",
-            got=f"shape {given.shape}",
-            expected=f"({count},) or ({count}, k), nan for free vertices",
-        )
-    given = at_living(graph, given.matrix(), np.nan)
+    given = _matrix(graph, name, given, np.nan, ", nan for free vertices")
     found = given.held()
     if found.first_bad is not None:
         raise fg.GraphInputError(
@@ -258,15 +271,8 @@ def columns(
     graph: fg.Graph, name: str, values: ByVertex, missing: float | None = None
 ) -> fg.GivenArray:
     """Return finite values, (V, k) in float64; an array (V,) is one column."""
-    count = graph.vertex_count
     given = given_values(graph, name, values, missing).astype(np.float64, name)
-    if given.ndim not in {1, 2} or len(given) != count or given.shape[1:] == (0,):
-        raise fg.GraphInputError(
-            f"{name} has one value, or k, for each vertex",
-            got=f"shape {given.shape}",
-            expected=f"({count},) or ({count}, k)",
-        )
-    given = at_living(graph, given.matrix())
+    given = _matrix(graph, name, given)
     vertex = given.first_not_finite()
     if vertex is not None:
         raise fg.GraphInputError(
@@ -291,6 +297,7 @@ def distributions(graph: fg.Graph, name: str, values: ByVertex | None) -> fg.Giv
         )
     largest = given.largest_of_columns()
     if ((largest > _MOST) | (largest < _LEAST)).any():
+        # By a power of two, which rounds no value.
         given = given.columns_divided(np.ldexp(1.0, np.frexp(largest)[1] - 1))
     sums = given.sums_of_columns()
     if not (sums > 0).all():

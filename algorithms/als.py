@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +49,8 @@ import featgraph as fg
 from featgraph.algorithms._factors import (
     FactorsResult,
     factors_to_begin,
+    fields_of_factors,
     iterate_halves,
-    parts_of_factors,
     sum_of_penalties,
     weigh,
 )
@@ -302,12 +302,7 @@ def als(
     items = given.sides.items
     run = iterate_halves(steps, state, last, record, active=items, **options)
     _check_failed(state, given, target)
-    return ALSResult(
-        run=run,
-        residuals=np.array(run.notes.get("errors", [])),
-        training_rmse=np.array(run.notes.get("rmse", [])),
-        **parts_of_factors(cast("Any", state.view("x")), given.user_count),
-    )
+    return ALSResult(**fields_of_factors(run, state, given.user_count))
 
 
 def _target_of(options: dict[str, Any]) -> str:
@@ -326,6 +321,7 @@ def _properties(
     if chosen.uses_cg:
         zeros = fg.vertex_property(0, dtype=real, shape=(k,))
         more |= {"r": zeros, "p": zeros}
+        # Squared, as it is compared with a quotient of squared lengths.
         more["resolution"] = (8 * float(np.finfo(real).eps)) ** 2
     return {
         "rating": fg.edge_property(given.values, copy=False),
@@ -341,29 +337,19 @@ def _properties(
     }
 
 
+@dataclass(eq=False)
 class _Record:
     """Callback of the run: stores errors in its record, and ends it on convergence."""
 
-    def __init__(
-        self,
-        given: Ratings,
-        chosen: Options,
-        cycle: int,
-        last: int,
-        tolerance: float,
-        unexplained: float,
-        target: str,
-    ) -> None:
-        self.given = given
-        self.chosen = chosen
-        self.cycle = cycle
-        self.last = last
-        self.tolerance = tolerance
-        self.target = target
-        self.measures = given.sides.halves(measure)
-        #: The squared error if all products of factors are zero.
-        self.unexplained = unexplained
-        self.has_settled = False
+    given: Ratings
+    chosen: Options
+    cycle: int
+    last: int
+    tolerance: float
+    #: The squared error if all products of factors are zero.
+    unexplained: float
+    target: str
+    has_settled: bool = False
 
     def __call__(self, run: fg.Run, state: fg.State) -> bool:
         place = (run.supersteps - 1) % self.cycle
@@ -379,14 +365,11 @@ class _Record:
         return ends
 
     def _note(
-        self,
-        notes: dict[str, list[float]],
-        state: fg.State,
-        updates_users: bool,
+        self, notes: dict[str, list[float]], state: fg.State, updates_users: bool
     ) -> None:
         """Compute the error from the explained parts of the updated side."""
         penalties, explained = [], []
-        for of_side in self.measures:
+        for of_side in self.given.sides.halves(measure):
             of_side(state, target=self.target)
             penalties.append(float(state["penalties"][0]))
             explained.append(float(state["all_explained"][0]))
@@ -395,9 +378,8 @@ class _Record:
         notes.setdefault("errors", []).append(error)
         if not self.chosen.implicit:
             squares = max(error - sum(penalties), 0.0)
-            notes.setdefault("rmse", []).append(
-                math.sqrt(squares / max(self.given.count, 1))
-            )
+            rmse = math.sqrt(squares / max(self.given.count, 1))
+            notes.setdefault("rmse", []).append(rmse)
 
 
 def _check_failed(state: fg.State, given: Ratings, target: str) -> None:

@@ -46,11 +46,11 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_choice, require_number
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._potentials import (
+    MODES,
     UNOBSERVED,
-    check_damping,
-    check_mode,
     checked_unary,
     distributions,
     explain_contradiction,
@@ -60,18 +60,10 @@ from featgraph.algorithms._potentials import (
     require_held_logs,
     unary_logs,
 )
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    around_of,
-    iterate_recorded,
-)
+from featgraph.algorithms._result import Result, answer, around_of, iterate_recorded
+from featgraph.algorithms._verify import require
 
-__all__ = [
-    "BeliefPropagationResult",
-    "belief_propagation",
-    "verify_belief_propagation",
-]
+__all__ = ["BeliefPropagationResult", "belief_propagation", "verify_belief_propagation"]
 
 Array = npt.NDArray[Any]
 
@@ -457,8 +449,8 @@ def belief_propagation(
     [[1.0, 0.0], [0.9, 0.1], [0.82, 0.18]]
     """
     graph = fg.as_graph(graph, directed=False)
-    check_mode(mode)
-    check_damping(damping)
+    require_choice("mode", mode, MODES)
+    require_number("damping", damping, 0 <= damping < 1, "0 <= damping < 1")
     real = checked_reals(dtype)
     _require_undirected(graph)
     given = checked_unary(graph, unary, is_log)
@@ -488,12 +480,8 @@ def belief_propagation(
     state = fresh()
     if is_any:
         _refuse_impossible(state)
-    run, residuals = iterate_recorded(
-        step,
-        state,
-        history=history,
-        max_supersteps=max_supersteps,
-        **options,
+    recorded = iterate_recorded(
+        step, state, history=history, max_supersteps=max_supersteps, **options
     )
     end(state, **where)
     if int(state["first_lost"][0]) < graph.vertex_count:
@@ -503,17 +491,13 @@ def belief_propagation(
     score[is_shared](state, **where)
     log_score, stored = float(state["log_score"][0]), state.view("msg")
     of = state.graph  # on ranks, the graph to which the stored rows belong
-    answers: dict[str, Any] = {
-        "marginals": state.view("marginal"),
-        "states": state.view("best"),
-        "messages": lambda _: of.collect_edge_values(stored, per_direction=True),
-    }
-    return BeliefPropagationResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
+    return BeliefPropagationResult.of(
+        graph,
+        *recorded,
+        marginals=state.view("marginal"),
+        states=state.view("best"),
         log_score=log_score,
-        **answers,
+        messages=lambda _: of.collect_edge_values(stored, per_direction=True),
     )
 
 
@@ -636,11 +620,9 @@ def verify_belief_propagation(
     if graph.living is not None:  # dead vertices have no distribution
         wanted[~graph.living] = 0
     sums = np.abs(marginals.sum(axis=1) - wanted.sum(axis=1).round())
-    _require(
-        (marginals >= 0).all(axis=1) & (sums < 1e-9), "vertex", "not a distribution"
-    )
+    require((marginals >= 0).all(axis=1) & (sums < 1e-9), "not a distribution")
     apart = np.abs(marginals - wanted).max(axis=1)
-    _require(apart <= np.maximum(rounding, 1e-12), "vertex", "not what messages say")
+    require(apart <= np.maximum(rounding, 1e-12), "not what messages say")
 
     back = np.roll(np.arange(2 * count), count)
     possible = belief > -np.inf
@@ -660,12 +642,7 @@ def verify_belief_propagation(
     matters = possible[v] & (u != v)[:, None]
     moved = np.where(matters, moved, 0).max(axis=1, initial=0)
     settled = moved <= epsilon + (1 - damping) * 2 * (rounding[u] + rounding[v])
-    _require(settled, "message", "one more superstep changes it")
-
-
-def _require(holds: Any, what: str, problem: str) -> None:
-    if not holds.all():
-        raise AssertionError(f"{what} {int(np.argmin(holds))}: {problem}")
+    require(settled, "one more superstep changes it", "message")
 
 
 def _model(

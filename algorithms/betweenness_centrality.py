@@ -48,10 +48,9 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms import _weighted_betweenness as weighted
-from featgraph.algorithms._checks import require_number
-from featgraph.algorithms._paths import require_lengths
+from featgraph.algorithms._paths import NO_VERTEX, require_lengths, searches_per_run
 from featgraph.algorithms._result import Result, answer, called_with, joined
-from featgraph.algorithms._verify import Edges, edges_of, require
+from featgraph.algorithms._verify import Edges, distances_from, edges_of, require
 from featgraph.algorithms._vertices import checked_vertices, living_vertices
 
 __all__ = [
@@ -62,13 +61,8 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Source of unused columns, if fewer sources are left than a run has columns.
-NO_VERTEX = -1
-
-#: Default number of sources per run. Edges are read once for all of them, in as many
-#: supersteps as for one. From 8 to 32, the time per source halved on R-MAT and social
-#: graphs; 64 was not faster (two cores, 2026-11-22).
-BATCH = 32
+#: Bytes of a vertex in each column of a run: two buffers of level, sigma and share.
+COLUMN_BYTES = 40
 #: Up to this number of sources, k is the next power of two, unless the graph is small.
 FEW = 4
 #: Most vertices plus edges of a small graph: unused columns cost less than compiling
@@ -79,8 +73,6 @@ SMALL = 2**15
 STAGE = 1536
 #: Numbers of paths from BASE on get a larger exponent; UNIT is 1 / BASE.
 BASE, UNIT = 2.0**512, 2.0**-512
-#: Most bytes of the columns of a run; the default batch is halved, down to 8, to fit.
-COLUMNS = 2**29
 
 
 @fg.vertex
@@ -339,33 +331,23 @@ def betweenness_centrality(
             where=f"vertex {int(np.argmin(np.isfinite(state['dependency'])))}",
             expected="less than 1.8e308 of them between any two vertices",
         )
-    answers: dict[str, Any] = {
-        "centralities": state.view("centrality"),
-        "dependencies": state.view("dependency"),
-    }
-    return BetweennessResult(
-        run=joined(runs),
-        vertex_names=graph.vertex_names,
-        residuals=np.empty(0),
+    return BetweennessResult.of(
+        graph,
+        joined(runs),
+        centralities=state.view("centrality"),
+        dependencies=state.view("dependency"),
         sources=chosen,
-        **answers,
     )
 
 
 def _width(graph: fg.Graph, batch: int | None, sources: int) -> int:
     """Return k, one of few widths, so that few kernels are compiled."""
+    width = searches_per_run(graph, batch, COLUMN_BYTES)
+    fitting = 1 << (sources - 1).bit_length()  # the next power of two
     if batch is not None:
-        require_number("batch", batch, 1 <= batch < 1 << 31, "from 1 to 2**31 - 1")
+        return min(width, fitting)
     is_small = graph.vertex_count + graph.edge_count < SMALL
-    fitting = 1 << (sources - 1).bit_length()
-    if batch is not None:
-        return min(batch, fitting)
-    if sources <= FEW and not is_small:
-        return fitting
-    width = BATCH
-    while width > 8 and 40 * width * graph.vertex_count > COLUMNS:
-        width //= 2
-    return width
+    return fitting if sources <= FEW and not is_small else width
 
 
 def _state(graph: fg.Graph, width: int, properties: dict[str, Any]) -> fg.State:
@@ -422,6 +404,7 @@ def _both_ways(
         run = fg.iterate(
             out, state, active=active, record_active=True, supersteps=stage, **options
         )
+        # The way back needs the sets of all stages; the record of the run does not.
         recorded, run.active_sets = run.active_sets or [], None
         sets += [one for one, n in zip(recorded, run.active_counts, strict=True) if n]
         runs.append(run)
@@ -530,6 +513,7 @@ def verify_betweenness_centrality(
         deepest = max(deepest, hops.max())
         others = (hops > 0) & (np.arange(len(answer)) != source)
         inner = (hops[others] - 1).sum()
+        # Each path of n edges has n - 1 inner vertices, so that both sums are equal.
         if abs(delta[others].sum() - inner) > 1e-9 * (inner + 1):
             raise AssertionError(f"source {source}: paths and distances disagree")
         expected[others] += delta[others] + endpoints
@@ -550,11 +534,7 @@ def _dependencies(
 ) -> tuple[Array, Array]:
     """Return mean numbers of edges of paths from a source, and its dependencies."""
     u, v = edges.sources, edges.targets
-    distance, before = np.full(count, np.inf), np.empty(0)
-    distance[source] = 0
-    while not np.array_equal(distance, before):
-        before = distance.copy()
-        np.minimum.at(distance, v, before[u] + lengths)
+    distance = distances_from(source, u, v, lengths, count)
     last = np.flatnonzero(
         (distance[u] < distance[v]) & (distance[u] + lengths == distance[v])
     )

@@ -67,7 +67,8 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 step = fg.foldmap(unseen, seen_neighbors, settle)
 
 
-#: The level of unreached vertices in updates, which run `sssp` with edges of length 1.
+#: The level of unreached vertices in updates, which run `sssp` with edges of length 1:
+#: the next level after it must fit int32, too.
 FAR = 1 << 30
 
 
@@ -157,8 +158,9 @@ def bfs(
         level=begin.property(0, UNREACHED, np.int32),
         parent=begin.property(begin.vertices, NO_VERTEX, np.int32),
     )
+    # A path has fewer than V edges; the last superstep reaches no vertex.
     options.setdefault("max_supersteps", graph.vertex_count + 1)
-    run, residuals = iterate_recorded(
+    run, _ = iterate_recorded(
         step,
         state,
         history=False,
@@ -166,10 +168,9 @@ def bfs(
         enough=depth,
         **options,
     )
-    return BfsResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
+    return BfsResult.of(
+        graph,
+        run,
         levels=begin.result(state.view("level")),
         parents=begin.result(state.view("parent")),
     )
@@ -214,9 +215,7 @@ def verify_bfs(
         strict=True,
     )
     for column, (level, parent) in enumerate(found):
-        starts = begin.of_column(column)
-        begins = np.zeros(graph.vertex_count, np.bool_)
-        begins[starts] = True
+        begins = begin.mask(column)
         require((level == 0) == begins, "level 0 is that of sources, and of no other")
         reached = level >= 0
         require(reached | (level == UNREACHED), "no level")
@@ -227,7 +226,7 @@ def verify_bfs(
         short = np.ones(graph.vertex_count, np.bool_)
         short[edges.targets[skipped]] = False
         require(short, "an edge leads here from a nearer level")
-        require_tree(edges, starts, parent, reached, before == behind - 1)
+        require_tree(edges, begins, parent, reached, before == behind - 1)
 
 
 def _checked_depth(max_depth: int | None) -> int | None:

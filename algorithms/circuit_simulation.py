@@ -317,11 +317,11 @@ def circuit_simulation(
     real = checked_reals(dtype)
     given = fg.given_array(voltages, where="voltages")
     sent = fg.given_array(currents, where="currents")
-    found = held_values(graph, "voltages", given)
-    known, held = found.values, found.is_held.values
-    if found.count:
-        mean = known.sums_of_columns() / found.count
-        known = known.with_rows(found.is_held, mean)
+    fixed = held_values(graph, "voltages", given)
+    known, held = fixed.values, fixed.is_held.values
+    if fixed.count:
+        mean = known.sums_of_columns() / fixed.count
+        known = known.with_rows(fixed.is_held, mean)
     fed = None if sent.ndim == 0 else _fed(graph, sent)
     width = width_of({"voltages": known, "currents": fed})
     properties = {
@@ -347,11 +347,11 @@ def circuit_simulation(
     where = {"target": options.get("target", "auto")}
     begin(state, **where)
     _require_paths(
-        state, found.count, where["target"],
+        state, fixed.count, where["target"],
         what="no path of resistors leads to a held vertex, so any voltage would do",
         fix="hold one vertex of each component, such as at 0",
     )  # fmt: skip
-    run, residuals = iterate_recorded(
+    recorded = iterate_recorded(
         step_with_residual if history else step,
         state,
         history=history,
@@ -361,18 +361,18 @@ def circuit_simulation(
     for foldmap in end:
         foldmap(state, **where)
     one = given.ndim < 2 and sent.ndim < 2
-    answers: dict[str, Any] = {
-        "voltages": state.view("voltage"),
-        "supplied": state.view("supplied"),
-    }
+    found, supplied = state.view("voltage"), state.view("supplied")
     if one:
         # The number of rows is V, or the number of vertices of this rank.
-        answers = {name: view.reshape(len(view)) for name, view in answers.items()}
+        found, supplied = (view.reshape(len(view)) for view in (found, supplied))
     # On ranks, `state.graph` is the graph to which the stored rows belong.
     stored, of = state.view("through"), state.graph
-    answers["currents"] = lambda _: _of_edges(of, stored, one)
-    return CircuitResult(
-        run=run, vertex_names=graph.vertex_names, residuals=residuals, **answers
+    return CircuitResult.of(
+        graph,
+        *recorded,
+        voltages=found,
+        currents=lambda _: _of_edges(of, stored, one),
+        supplied=supplied,
     )
 
 
@@ -428,11 +428,8 @@ def verify_circuit_simulation(
     wanted = known.astype(answer.dtype)
     require(~held | (x == wanted).all(axis=1), "a held voltage was changed")
 
-    g = (
-        checked_weights(graph, conductances, "conductances")
-        .astype(np.float64)
-        .on_host()
-    )
+    given = checked_weights(graph, conductances, "conductances")
+    g = given.astype(np.float64).on_host()
     edges = edges_of(graph)
     of_edges = g[edges.given][:, None]
     total = in_weights(graph, g)[:, None]
@@ -451,6 +448,7 @@ def verify_circuit_simulation(
             require(inside | dead, "a voltage outside of all held ones")
     inflow = sums_over_in_edges(edges, of_edges * x[edges.sources], len(x))
     size = sums_over_in_edges(edges, of_edges * np.abs(x[edges.sources]), len(x))
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     rounding = 4 * eps * (degree + 4) * (size + np.abs(fed) + total * np.abs(x))
     left = np.abs(inflow - total * x + fed)
     balanced = left <= epsilon * total + rounding

@@ -31,22 +31,17 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
-from featgraph.algorithms._paths import require_lengths
+from featgraph.algorithms._paths import NO_VERTEX, require_lengths, searches_per_run
 from featgraph.algorithms._result import Result, called_with, joined
-from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms._verify import distances_from, edges_of, require
 from featgraph.algorithms._vertices import checked_vertices, living_vertices
 
 __all__ = ["ClosenessResult", "closeness_centrality", "verify_closeness_centrality"]
 
 Array = npt.NDArray[Any]
 
-#: Target of unused columns, if fewer vertices are left than a run has columns.
-NO_VERTEX = -1
-#: Default number of targets per run. Edges are read once for all of them.
-BATCH = 32
-#: Most bytes of the columns of a run; the default batch is halved, down to 8, to fit.
-COLUMNS = 2**29
+#: Bytes of a vertex in each column of a run: two buffers of float64 distances.
+COLUMN_BYTES = 16
 
 
 @fg.vertex
@@ -224,10 +219,11 @@ def closeness_centrality(
     array([0.5 , 0.75, 0.75, 0.5 ])
     """
     graph = fg.as_graph(graph)
-    chosen = _vertices(graph, vertices)
-    if batch is not None:
-        require_number("batch", batch, 1 <= batch < 1 << 31, "from 1 to 2**31 - 1")
-    width = _width(graph) if batch is None else batch
+    if vertices is None:
+        chosen = living_vertices(graph)
+    else:
+        chosen = checked_vertices(graph, vertices, "vertices=", is_row=True)
+    width = searches_per_run(graph, batch, COLUMN_BYTES)
     state = _state(graph, width, weights)
     steps = STEPS[weights is not None]
     runs: list[fg.Run] = []
@@ -242,43 +238,25 @@ def closeness_centrality(
         if weights is None:
             state["begun"] = state.superstep
         limit = graph.vertex_count + 2  # above the number of edges of any path
-        runs.append(
-            fg.iterate(
-                steps[1],
-                state,
-                active=np.unique(some),
-                max_supersteps=limit,
-                **options,
-            )
+        active = np.unique(some)
+        run = fg.iterate(
+            steps[1], state, active=active, max_supersteps=limit, **options
         )
+        runs.append(run)
         steps[2](state, **called_with(options))
         reaching[first : first + width] = state["reaching"][: len(some)] - 1
         distances[first : first + width] = state["total"][: len(some)]
     centralities = reaching / np.where(distances == 0, np.inf, distances)
     if wf_improved:
         centralities *= reaching / max(graph.living_count - 1, 1)
-    return ClosenessResult(
-        vertex_names=graph.vertex_names,
-        run=joined(runs),
-        residuals=np.empty(0),
+    return ClosenessResult.of(
+        graph,
+        joined(runs),
         centralities=centralities,
         reaching=reaching,
         distances=distances,
         vertices=chosen,
     )
-
-
-def _vertices(graph: fg.Graph, vertices: npt.ArrayLike | None) -> Array:
-    if vertices is None:
-        return living_vertices(graph)
-    return checked_vertices(graph, vertices, "vertices=", is_row=True)
-
-
-def _width(graph: fg.Graph) -> int:
-    width = BATCH
-    while width > 8 and 16 * width * graph.vertex_count > COLUMNS:
-        width //= 2
-    return width
 
 
 def _state(graph: fg.Graph, width: int, weights: npt.ArrayLike | None) -> fg.State:
@@ -327,11 +305,9 @@ def verify_closeness_centrality(
     count = graph.vertex_count
     reaching, totals = np.zeros(len(result.vertices)), np.zeros(len(result.vertices))
     for place, target in enumerate(result.vertices):
-        distance, before = np.full(count, np.inf), np.empty(0)
-        distance[target] = 0
-        while not np.array_equal(distance, before):
-            before = distance.copy()
-            np.minimum.at(distance, edges.sources, lengths + before[edges.targets])
+        # Against the edges: the distances of others to the target.
+        ends = edges.targets, edges.sources
+        distance = distances_from(target, *ends, lengths, count)
         reached = np.isfinite(distance)
         reaching[place] = reached.sum() - 1
         totals[place] = distance[reached].sum()

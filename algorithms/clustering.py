@@ -142,17 +142,13 @@ def clustering(
     run = fg.iterate(step, state, **options)
     end(state, **where)
     corners, pairs = int(state["corners"][0]), int(state["pairs"][0])
-    answers: dict[str, Any] = {
-        "coefficients": state.view("coefficient"),
-        "triangles": state.view("triangles"),
-    }
-    return ClusteringResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=np.empty(0),
+    return ClusteringResult.of(
+        graph,
+        run,
+        coefficients=state.view("coefficient"),
         average=float(state["coefficients"][0]) / max(graph.living_count, 1),
         transitivity=corners / max(pairs, 1),
-        **answers,
+        triangles=state.view("triangles"),
     )
 
 

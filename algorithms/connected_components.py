@@ -44,6 +44,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_choice
 from featgraph.algorithms._following import (
     FEW,
     Following,
@@ -59,6 +60,7 @@ from featgraph.algorithms._verify import (
     require_reached,
     require_smallest,
 )
+from featgraph.algorithms._vertices import only_living
 
 __all__ = [
     "ConnectedComponentsResult",
@@ -244,8 +246,7 @@ def _state_of(graph: fg.Graph, labels: Any, *, iterated: bool) -> fg.State:
 
 def _stand_alone(state: fg.State, ids: Any) -> None:
     """Set the labels of some vertices to the vertices themselves."""
-    living = state.graph.living
-    ids = ids if living is None else ids[living[ids]]
+    ids = only_living(state.graph, ids)
     state.put("label", ids, ids)
 
 
@@ -341,23 +342,21 @@ def connected_components(
     ([0, 0, 0, 3, 4, 4], 3)
     """
     graph = fg.as_graph(graph)
-    if method not in {"auto", "link", "propagate"}:
-        raise fg.GraphInputError(
-            "unknown method", where="method=", got=repr(method),
-            expected="'auto', 'link' or 'propagate'",
-        )  # fmt: skip
+    directed = graph.directed
     may_search = method == "auto" and not graph.ranks and set(options) <= {"target"}
     if method == "auto":
         is_asked_for = options.get("deterministic") or options.get("asynchronous")
         method = "propagate" if is_asked_for or graph.ranks else "link"
+    else:
+        require_choice("method", method, ("auto", *METHODS))
     label = fg.vertex_property(
         np.int32(0), iterated=method == "propagate", fill=NO_COMPONENT
     )
-    state = fg.State(graph, label=label, has_twins=not graph.directed)
+    state = fg.State(graph, label=label, has_twins=not directed)
     where = {"target": options.get("target", "auto")}
     begin, steps = METHODS[method]
     labels: Any = None
-    if may_search and not graph.directed and graph.changing is None:
+    if may_search and not directed and graph.changing is None:
         run = fg.iterate(begin, state, active=[], **where)  # for its target
         if run.target == "cpu" and state.is_read_on_host:
             labels = graph.strong_components(fewer_threads=MANY_THREADS)
@@ -365,14 +364,12 @@ def connected_components(
         count = np.sum(labels == np.arange(labels.size))
     else:
         begin(state, **where)
+        # Labels come along fewer than V edges, one in every second superstep.
         options.setdefault("max_supersteps", 2 * graph.vertex_count + 4)
         run = fg.iterate(steps, state, **options)
         count_tops(state, **where)
         labels, count = state.view("label"), state["tops"][0]
-    return ConnectedComponentsResult(
-        run=run, vertex_names=graph.vertex_names, residuals=np.empty(0),
-        labels=labels, count=int(count),
-    )  # fmt: skip
+    return ConnectedComponentsResult.of(graph, run, labels=labels, count=int(count))
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

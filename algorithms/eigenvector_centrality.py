@@ -41,12 +41,7 @@ from featgraph.algorithms._checks import (
     weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    around_of,
-    iterate_recorded,
-)
+from featgraph.algorithms._result import Result, answer, around_of, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 from featgraph.algorithms._vertices import ByVertex, column_property, distributions
 
@@ -260,12 +255,11 @@ def eigenvector_centrality(
         max_supersteps=max_supersteps,
         **options,
     )
-    centralities: Any = state.view("x")
-    return EigenvectorResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        centralities=centralities,
+    return EigenvectorResult.of(
+        graph,
+        run,
+        residuals,
+        centralities=state.view("x"),
         eigenvalue=_eigenvalue(state, run, nstart),
     )
 
@@ -291,6 +285,7 @@ def _find_shift(state: fg.State, **where: Any) -> None:
     state["scale"] = heaviest
     if state.graph.directed:
         find_lightest(state, **where)
+        # The quotient may underflow to zero, which is no shift: see the module.
         state["shift"] = max(
             state["lightest"][0] / heaviest, np.finfo(heaviest.dtype).tiny
         )

@@ -6,6 +6,7 @@ its nearest-neighbor search makes the graph.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def _check(*, n_neighbors: int, tol: float, max_iter: int) -> None:
     require_number("max_iter", max_iter, 0 <= max_iter < 1 << 63, "0 or more")
 
 
+@dataclass(eq=False, repr=False)
 class LabelPropagation(ClassifierMixin, BaseEstimator):
     """Label propagation with scikit-learn's conventions, on points or on a graph.
 
@@ -81,26 +83,15 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
     ([5, 5, 5, 9, 9], [5])
     """
 
-    def __init__(
-        self,
-        *,
-        n_neighbors: int = 7,
-        alpha: float = 0.85,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        target: str = "auto",
-        checkpoint: Any = None,
-        every: float = 60.0,
-        repartition: bool | str | int = False,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
-        self.tol = tol
-        self.max_iter = max_iter
-        self.target = target
-        self.checkpoint = checkpoint
-        self.every = every
-        self.repartition = repartition
+    _: KW_ONLY
+    n_neighbors: int = 7
+    alpha: float = 0.85
+    tol: float = 1e-3
+    max_iter: int = 1000
+    target: str = "auto"
+    checkpoint: Any = None
+    every: float = 60.0
+    repartition: bool | str | int = False
 
     def fit(self, X: Any, y: npt.ArrayLike) -> LabelPropagation:
         """Propagate the labels of `y` over the graph, or the graph of the points.
@@ -153,6 +144,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         prior = np.bincount(labels[labels != UNLABELLED], minlength=len(self.classes_))
         unreached = result.labels == UNLABELLED
         self.label_distributions_ = result.distributions
+        # No label reaches these: they get the shares of the given labels.
         self.label_distributions_[unreached] = prior / prior.sum()
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
         self.n_iter_: int = result.run.supersteps

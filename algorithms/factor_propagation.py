@@ -30,12 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_choice, require_number
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._potentials import (
-    check_damping,
-    check_mode,
-    explain_contradiction,
-)
+from featgraph.algorithms._potentials import MODES, explain_contradiction
 from featgraph.algorithms._result import Result, iterate_recorded
 from featgraph.algorithms.belief_propagation import (
     belief_propagation,
@@ -192,12 +189,9 @@ def factor_propagation(
     >>> result.marginals["rain"].round(3).tolist()
     [0.333, 0.667]
     """
-    check_mode(mode)
-    check_damping(damping)
-    if form not in {"auto", "pairwise", "factors"}:
-        raise fg.GraphInputError(
-            "unknown form", got=repr(form), expected="auto, pairwise or factors"
-        )
+    require_choice("mode", mode, MODES)
+    require_number("damping", damping, 0 <= damping < 1, "0 <= damping < 1")
+    require_choice("form", form, ("auto", "pairwise", "factors"))
     if not isinstance(model, fg.FactorGraph):
         raise fg.ArgumentError(
             "not a factor graph",
@@ -258,11 +252,7 @@ def _on_factors(
 
     state = fresh()
     run, residuals = iterate_recorded(
-        step,
-        state,
-        history=history,
-        max_supersteps=max_supersteps,
-        **options,
+        step, state, history=history, max_supersteps=max_supersteps, **options
     )
     end(state, **where)
     if int(state["first_lost"][0]) < graph.vertex_count:
@@ -303,6 +293,7 @@ def bipartite(model: fg.FactorGraph) -> tuple[fg.Graph, Array, Array]:
         )
     unary = model.unary()
     k = max(largest, unary.shape[1])
+    # All vertices have the same width: entries beyond a table are impossible states.
     potentials = np.zeros((len(unary) + len(tables), k))
     potentials[: len(unary), : unary.shape[1]] = unary
     sources: list[int] = []
@@ -343,12 +334,7 @@ def _named(
         word, _, number = (error.where or "").partition(" ")
         if word != "vertex" or not number.isdigit():
             raise
-        raise fg.GraphInputError(
-            error.what,
-            where=_describe(model, int(number)),
-            got=error.got,
-            fix=error.fix,
-        ) from error
+        raise error.at(_describe(model, int(number))) from error
 
 
 def _result(

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,8 @@ import featgraph as fg
 from featgraph.algorithms._factors import (
     FactorsResult,
     factors_to_begin,
+    fields_of_factors,
     iterate_halves,
-    parts_of_factors,
     sum_of_penalties,
     weigh,
 )
@@ -219,10 +219,7 @@ def gradient_factorization(
     items = given.sides.items
     run = iterate_halves(steps, state, last, record, active=items, **options)
     return GradientFactorizationResult(
-        run=run,
-        residuals=np.array(run.notes.get("errors", [])),
-        training_rmse=np.array(run.notes.get("rmse", [])),
-        **parts_of_factors(cast("Any", state.view("x")), given.user_count),
+        **fields_of_factors(run, state, given.user_count)
     )
 
 
@@ -290,11 +287,10 @@ def verify_gradient_factorization(
         fg.given_array(a, np.float64, "factors").on_host()
         for a in (user_factors, item_factors)
     )
-    both, history = (
-        np.concatenate([x, y]),
-        fg.given_array(errors, np.float64, "errors").on_host(),
-    )
+    both = np.concatenate([x, y])
+    history = fg.given_array(errors, np.float64, "errors").on_host()
     u, v, r = graph.sources, graph.targets, np.array(graph.weights)
+    # In blocks of 2**24 factors, to bound the memory of gathered rows.
     for block in np.array_split(np.arange(r.size), max(r.size * x.shape[1] >> 24, 1)):
         r[block] -= np.einsum("ek,ek->e", both[u[block]], both[v[block]])
     degrees = np.bincount(u, minlength=len(both)) + np.bincount(v, minlength=len(both))

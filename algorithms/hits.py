@@ -32,12 +32,7 @@ from featgraph.algorithms._checks import (
     weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    around_of,
-    iterate_recorded,
-)
+from featgraph.algorithms._result import Result, answer, around_of, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 from featgraph.algorithms._vertices import ByVertex, column_property
 
@@ -141,10 +136,7 @@ STEPS = {
 }
 step = STEPS[False]
 #: Whether there was an iteration -> the foldmap that runs after the last one.
-DIVIDE = {
-    False: fg.foldmap(sum_of_hubs, begin_divided),
-    True: fg.foldmap(be_divided),
-}
+DIVIDE = {False: fg.foldmap(sum_of_hubs, begin_divided), True: fg.foldmap(be_divided)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -255,15 +247,8 @@ def hits(
         **options,
     )
     DIVIDE[run.supersteps > 0](state, **around_of(options))
-    hubs: Any = state.view("hub")
-    authorities: Any = state.view("authority")
-    return HitsResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        hubs=hubs,
-        authorities=authorities,
-    )
+    hubs, authorities = state.view("hub"), state.view("authority")
+    return HitsResult.of(graph, run, residuals, hubs=hubs, authorities=authorities)
 
 
 def verify_hits(

@@ -195,11 +195,11 @@ def k_core(
     >>> result.core_numbers.tolist(), result.k, result.vertices.tolist()
     ([2, 2, 2, 1], 2, [0, 1, 2])
     """
-    graph = fg.as_graph(graph)
+    given = fg.as_graph(graph)
     if k is not None and k < 0:
         raise fg.GraphInputError("k out of range", got=k, expected="0 or more")
-    names, living = graph.vertex_names, graph.living
-    graph = _without_directions(graph)
+    living = given.living
+    graph = _without_directions(given)
     where = {"target": options.get("target", "auto")}
     state = fg.State(
         graph,
@@ -222,10 +222,8 @@ def k_core(
         inside = result.core_numbers >= chosen
         return np.flatnonzero(inside if living is None else inside & living)
 
-    answers: dict[str, Any] = {"core_numbers": state.view("core"), "vertices": members}
-    return KCoreResult(
-        run=run, vertex_names=names, residuals=np.empty(0), k=chosen, **answers
-    )
+    numbers = state.view("core")
+    return KCoreResult.of(given, run, core_numbers=numbers, k=chosen, vertices=members)
 
 
 def _without_directions(graph: fg.Graph) -> fg.Graph:

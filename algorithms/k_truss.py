@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._result import Result, answer
-from featgraph.algorithms._verify import triangles_of
+from featgraph.algorithms._verify import require, triangles_of
 
 __all__ = ["KTrussResult", "k_truss", "verify_k_truss"]
 
@@ -220,16 +220,12 @@ def k_truss(
     stored = state.view("trussness")
     of = state.graph  # on ranks, the graph to which the stored rows belong
     chosen = most if k is None else int(k)
-    answers: dict[str, Any] = {
-        "trussness": lambda _: _of_edges(of, stored, most, run.converged),
-        "edges": lambda result: np.flatnonzero(result.trussness >= chosen),
-    }
-    return KTrussResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=np.empty(0),
+    return KTrussResult.of(
+        graph,
+        run,
+        trussness=lambda _: _of_edges(of, stored, most, run.converged),
         k=chosen,
-        **answers,
+        edges=lambda result: np.flatnonzero(result.trussness >= chosen),
     )
 
 
@@ -285,13 +281,13 @@ def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
     graph = fg.as_graph(graph, directed=False)
     given = fg.given_array(trussness, where="trussness").on_host()
     edges = triangles_of(graph).edges
-    _require(given >= 2, "trussness less than 2")
+    require(given >= 2, "trussness less than 2", "edge")
     weakest = given[edges].min(axis=1, initial=2**31)
     counted = (given[edges] == weakest[:, None]) & (len(edges) > 0)
     inside = np.bincount(edges[counted], minlength=given.size)
-    _require(inside >= given - 2, "too few triangles in its truss")
+    require(inside >= given - 2, "too few triangles in its truss", "edge")
     left = _peeled(given, edges)
-    _require(~left, "it belongs to a truss of larger k")
+    require(~left, "it belongs to a truss of larger k", "edge")
 
 
 def _peeled(given: npt.NDArray[Any], edges: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -316,8 +312,3 @@ def _peeled(given: npt.NDArray[Any], edges: npt.NDArray[Any]) -> npt.NDArray[np.
             own = own[left[own]]
             falling = own[supports[own] <= k - 2]
     return left
-
-
-def _require(holds: npt.NDArray[np.bool_], what: str) -> None:
-    if not holds.all():
-        raise AssertionError(f"edge {int(np.argmin(holds))}: {what}")

@@ -37,12 +37,7 @@ from featgraph.algorithms._checks import (
     weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    around_of,
-    iterate_recorded,
-)
+from featgraph.algorithms._result import Result, answer, around_of, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 from featgraph.algorithms._vertices import ByVertex, columns, given_values
 
@@ -262,15 +257,10 @@ def katz_centrality(
         _refuse_growth(run, residuals, float(np.max(state["total"])), alpha)
     if normalized:
         normalize(state, **where)
-    centralities: Any = state.view("x")
+    centralities = state.view("x")
     if given.ndim < 2:
         centralities = centralities.reshape(len(centralities))
-    return KatzResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        centralities=centralities,
-    )
+    return KatzResult.of(graph, run, residuals, centralities=centralities)
 
 
 def _base_property(graph: fg.Graph, beta: fg.GivenArray, real: np.dtype[Any]) -> Any:
@@ -353,6 +343,7 @@ def verify_katz_centrality(
     walks = alpha * sums_over_in_edges(edges, w * x[edges.sources], len(x))
     degree = np.bincount(edges.targets, minlength=len(x))[:, None]
     size = alpha * sums_over_in_edges(edges, w * np.abs(x[edges.sources]), len(x))
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     rounding = 2 * eps * (degree + 4) * (size + np.abs(base) + np.abs(x))
     if (base >= 0).all():
         require((x >= base - rounding).all(axis=1), "less than beta")
@@ -361,7 +352,4 @@ def verify_katz_centrality(
     factor = max(1.0, alpha * float(out_weights(graph, given_weights).max(initial=0)))
     unit = np.abs(base).max(axis=0)
     holds = moved <= graph.living_count * tol * unit * factor + rounding.sum(axis=0)
-    if not holds.all():
-        raise AssertionError(
-            f"column {int(np.argmin(holds))}: one more superstep moves it"
-        )
+    require(holds, "one more superstep moves it", "column")

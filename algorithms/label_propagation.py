@@ -34,17 +34,14 @@ from featgraph.algorithms._checks import (
     checked_weights,
     initial_distributions,
     normalize_rows,
+    require_number,
     weight_properties,
 )
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import Edges, edges_of, require, sums_over_in_edges
 
-__all__ = [
-    "LabelPropagationResult",
-    "label_propagation",
-    "verify_label_propagation",
-]
+__all__ = ["LabelPropagationResult", "label_propagation", "verify_label_propagation"]
 
 Array = npt.NDArray[Any]
 
@@ -192,10 +189,7 @@ def label_propagation(
     [0, 0, 0, 1, 1]
     """
     graph = fg.as_graph(graph)
-    if not 0 < alpha <= 1:
-        raise fg.GraphInputError(
-            "alpha out of range", got=alpha, expected="0 < alpha <= 1"
-        )
+    require_number("alpha", alpha, 0 < alpha <= 1, "0 < alpha <= 1")
     real = checked_reals(dtype)
     given, width = checked_labels(graph, labels, class_count)
     properties = {"weight": fg.edge_property(real.type(1))}
@@ -207,8 +201,7 @@ def label_propagation(
         }
     else:
         rows = given.astype(real).values
-        label = fg.vertex_property(rows, iterated=True)
-        properties["label"] = label
+        properties["label"] = fg.vertex_property(rows, iterated=True)
     state = fg.State(
         graph,
         best=fg.vertex_property(np.int64(UNLABELLED), fill=UNLABELLED),
@@ -220,7 +213,7 @@ def label_propagation(
     )
     where = {"target": options.get("target", "auto")}
     begin[given.ndim](state, **where)
-    run, residuals = iterate_recorded(
+    recorded = iterate_recorded(
         step_with_residual if history else step,
         state,
         history=history,
@@ -228,12 +221,8 @@ def label_propagation(
         **options,
     )
     end(state, **where)
-    answers: dict[str, Any] = {
-        "distributions": state.view("label"),
-        "labels": state.view("best"),
-    }
-    return LabelPropagationResult(
-        run=run, vertex_names=graph.vertex_names, residuals=residuals, **answers
+    return LabelPropagationResult.of(
+        graph, *recorded, distributions=state.view("label"), labels=state.view("best")
     )
 
 

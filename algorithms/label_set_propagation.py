@@ -36,6 +36,7 @@ from featgraph.algorithms._checks import (
     checked_labels,
     checked_weight_vectors,
     checked_weights,
+    require_number,
     scaled_weights,
     weight_properties,
 )
@@ -205,10 +206,7 @@ def label_set_propagation(
     [[0, 0, 0, 1, 1], [1, 1, 0, 0, 0]]
     """
     graph = fg.as_graph(graph)
-    if not 0 < alpha <= 1:
-        raise fg.GraphInputError(
-            "alpha out of range", got=alpha, expected="0 < alpha <= 1"
-        )
+    require_number("alpha", alpha, 0 < alpha <= 1, "0 < alpha <= 1")
     real = checked_reals(dtype)
     given, classes = _checked_sets(graph, labels, class_count)
     set_count = given.shape[1]
@@ -244,9 +242,9 @@ def label_set_propagation(
     where = {"target": options.get("target", "auto")}
     if given.ndim == 2:
         begin(state, **where)
-    if clamp:
+    if clamp:  # otherwise no vertex is clamped, and no set is seeded
         keep(state, **where)
-    run, residuals = iterate_recorded(
+    recorded = iterate_recorded(
         step_for(classes, of_sets is not None, history),
         state,
         history=history,
@@ -254,14 +252,12 @@ def label_set_propagation(
         **options,
     )
     end(state, **where)
-    distributions: Any = state.view("label")
-    best: Any = state.view("best")
-    return LabelSetPropagationResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        distributions=distributions.reshape(len(distributions), set_count, classes),
-        labels=best,
+    found = state.view("label")
+    return LabelSetPropagationResult.of(
+        graph,
+        *recorded,
+        distributions=found.reshape(len(found), set_count, classes),
+        labels=state.view("best"),
     )
 
 
@@ -324,6 +320,7 @@ def _checked_sets(
             expected="(V, P), or (V, P, C) for distributions",
         )
     given = at_living(graph, given, UNLABELLED if given.ndim == 2 else 0)
+    # All sets have as many classes: they are features of one width.
     if given.ndim == 2 and class_count is None and given.size:
         class_count = int(given.largest_of_columns().max()) + 1
     classes = 0
@@ -331,13 +328,8 @@ def _checked_sets(
         try:
             _, classes = checked_labels(graph, given.column(p), class_count)
         except fg.GraphInputError as error:
-            raise fg.GraphInputError(
-                error.what,
-                where=f"set {p}" + (f", {error.where}" if error.where else ""),
-                got=error.got,
-                expected=error.expected,
-                fix=error.fix,
-            ) from None
+            inside = f", {error.where}" if error.where else ""
+            raise error.at(f"set {p}{inside}") from None
     if given.ndim == 3:
         given = given.astype(np.float64, "labels").rows_divided()
     return given, classes

@@ -43,14 +43,13 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 import featgraph as fg
-from featgraph.algorithms._checks import checked_weight_vectors
-from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    iterate_recorded,
-    refuse_growth,
+from featgraph.algorithms._checks import (
+    checked_weight_vectors,
+    require_choice,
+    require_number,
 )
+from featgraph.algorithms._paths import checked_reals
+from featgraph.algorithms._result import Result, answer, iterate_recorded, refuse_growth
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 from featgraph.algorithms._vertices import columns, columns_property
 
@@ -276,6 +275,7 @@ def multi_manifold_ranking(
         alpha = DEFAULT_CONTRACTION
         if normalization == "hadamard":
             find_bound(state, **where)
+            # The largest row sum bounds the spectral radius, so that alpha contracts.
             alpha /= max(1.0, float(state["bound"][0]))
     state["alpha"] = alpha = float(alpha)
     begin(state, **where)
@@ -291,13 +291,8 @@ def multi_manifold_ranking(
     end(state, **where)
     if state["unbounded"].any():
         refuse_growth(run.supersteps, fix)
-    scores: Any = state.view("score")
-    return MultiManifoldRankingResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        scores=scores,
-        alpha=alpha,
+    return MultiManifoldRankingResult.of(
+        graph, run, residuals, scores=state.view("score"), alpha=alpha
     )
 
 
@@ -349,6 +344,7 @@ def verify_multi_manifold_ranking(
             alpha /= max(1.0, float(row_sums.max(initial=0)))
     jump = (1 - alpha) * start
     degree = np.bincount(edges.targets, minlength=count)[:, None]
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     margin = 8 * rounding * (degree + 4) * (alpha * size * haggr + np.abs(start))
     lonely = sums_over_in_edges(edges, w, count) == 0
     alone = np.abs(x - jump) <= epsilon + margin
@@ -375,13 +371,7 @@ def _checked(
     normalization: str,
 ) -> tuple[fg.GivenArray, fg.GivenArray]:
     """Return weights (E, k), and the query, (V, k) or (V, 1)."""
-    if normalization not in {"hadamard", "mean"}:
-        raise fg.GraphInputError(
-            "not a normalisation",
-            where="normalization=",
-            got=repr(normalization),
-            expected="hadamard or mean",
-        )
+    require_choice("normalization", normalization, ("hadamard", "mean"))
     w = checked_weight_vectors(graph, weights)
     start = columns(graph, "query", query)
     if start.shape[1] not in {1, w.shape[1]}:
@@ -389,10 +379,8 @@ def _checked(
             "the query has one column, or one for each manifold",
             got=f"{start.shape[1]} columns, {w.shape[1]} weights an edge",
         )
-    if alpha is not None and not 0 <= alpha < 1:
-        raise fg.GraphInputError(
-            "alpha out of range", got=alpha, expected="0 <= alpha < 1"
-        )
+    if alpha is not None:
+        require_number("alpha", alpha, 0 <= alpha < 1, "0 <= alpha < 1")
     return w, start
 
 

@@ -36,15 +36,11 @@ import featgraph as fg
 from featgraph.algorithms._checks import (
     UNLABELLED,
     checked_weight_vectors,
+    require_choice,
     scaled_weights,
 )
 from featgraph.algorithms._paths import checked_reals
-from featgraph.algorithms._result import (
-    Result,
-    answer,
-    iterate_recorded,
-    refuse_growth,
-)
+from featgraph.algorithms._result import Result, answer, iterate_recorded, refuse_growth
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 from featgraph.algorithms._vertices import columns, columns_property
 
@@ -289,9 +285,8 @@ def multimodal_learning(
     end(state, **where)
     if state["unbounded"].any():
         refuse_growth(run.supersteps, fix)
-    values: Any = state.view("mmode")
-    return MultimodalLearningResult(
-        run=run, vertex_names=graph.vertex_names, residuals=residuals, values=values
+    return MultimodalLearningResult.of(
+        graph, run, residuals, values=state.view("mmode")
     )
 
 
@@ -340,6 +335,7 @@ def verify_multimodal_learning(
         size += share * sums_over_in_edges(edges, np.abs(pieces), count)
     moved = np.einsum("m,vmk->vk", a, aggr) + (1 - a.sum()) * start
     degree = np.bincount(edges.targets, minlength=count)[:, None]
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     margin = 8 * rounding * (degree + len(a) + 4) * (size + np.abs(start))
     change = np.abs(moved - x)
     require((change <= epsilon + margin).all(axis=1), "one more superstep changes it")
@@ -352,13 +348,7 @@ def _checked(
     normalization: str | None,
 ) -> tuple[fg.GivenArray, Array]:
     """Return weights (E, M) and alpha (M,), in float64."""
-    if normalization not in FUSE:
-        raise fg.GraphInputError(
-            "not a normalisation",
-            where="normalization=",
-            got=repr(normalization),
-            expected="symmetric, mean or None",
-        )
+    require_choice("normalization", normalization, list(FUSE))
     w = checked_weight_vectors(graph, weights)
     count = w.shape[1]
     a = np.full(count, 0.9 / count)

@@ -177,20 +177,17 @@ def neural_network(
         epsilon=float(epsilon),
         **properties,
     )
-    run, residuals = iterate_recorded(
+    recorded = iterate_recorded(
         step_with_residual if history else step,
         state,
         history=history,
         max_supersteps=max_supersteps,
         **options,
     )
-    outputs: Any = state.view("output")
-    return NeuralNetworkResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
-        outputs=outputs if given.ndim == 2 else outputs.reshape(len(outputs)),
-    )
+    outputs = state.view("output")
+    if given.ndim < 2:
+        outputs = outputs.reshape(len(outputs))
+    return NeuralNetworkResult.of(graph, *recorded, outputs=outputs)
 
 
 def _bias(graph: fg.Graph, bias: npt.ArrayLike) -> fg.GivenArray:
@@ -247,6 +244,7 @@ def verify_neural_network(
     size = sums_over_in_edges(edges, np.abs(of_edges * x[edges.sources]), len(x))
     b = np.broadcast_to(_bias(graph, bias).on_host(), (len(x),))[:, None]
     degree = np.bincount(edges.targets, minlength=len(x))[:, None]
+    # A sum of n rounded terms is off by at most n roundings of the sum of their sizes.
     rounding = 2 * np.finfo(given.dtype).eps * ((degree + 4) * (size + np.abs(b)) + 4)
     settled = np.abs(np.tanh(excitation + b) - x) <= epsilon + rounding
     require(is_input | settled.all(axis=1), "one more superstep moves it")

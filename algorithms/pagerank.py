@@ -63,6 +63,7 @@ from featgraph.algorithms._vertices import (
     columns_property,
     distributions,
     given_values,
+    only_living,
     width_of,
 )
 
@@ -370,7 +371,7 @@ def _weigh(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
     pairs = changes.inserted, changes.deleted, changes.changed
     sides = (0,) if state.graph.directed else (0, 1)
     ids = np.unique(np.concatenate([pair[side] for pair in pairs for side in sides]))
-    ids = ids if state.graph.living is None else ids[state.graph.living[ids]]
+    ids = only_living(state.graph, ids)
     weigh.on(ids)(state, **where)  # they read `out`, so its change makes them due
 
 
@@ -534,6 +535,7 @@ def pagerank(
         personal=columns_property(graph, columns["personalization"], width, real),
         out=fg.vertex_property(real.type(0)),
         alpha=float(alpha),
+        # Every change is above -1: all vertices stay active.
         epsilon=-1.0 if epsilon is None else float(epsilon),
         **properties,
     )
@@ -556,14 +558,12 @@ def pagerank(
     out = None if renormalize else values_on_host(state, "out")
     if out is None:
         end[renormalize](state, **where)
-    ranks: Any = state.view("share")
+    ranks = state.view("share")
     if out is not None:
         np.asarray(ranks)[:] *= _sent(out)[:, None]
     if all(values is None or values.ndim < 2 for values in given.values()):
         ranks = ranks.reshape(len(ranks))
-    return PageRankResult(
-        run=run, vertex_names=graph.vertex_names, residuals=residuals, ranks=ranks
-    )
+    return PageRankResult.of(graph, run, residuals, ranks=ranks)
 
 
 def verify_pagerank(
@@ -612,7 +612,7 @@ def verify_pagerank(
     floor = (1 - alpha) * personal * (1 - rounding)
     require((x >= floor).all(axis=1), "less rank than jumps bring")
     sums = x.sum(axis=0)
-    _require_columns(np.abs(sums - 1) <= rounding + tol, "does not sum to one")
+    require(np.abs(sums - 1) <= rounding + tol, "does not sum to one", "column")
 
     sent = x / np.where(out == 0, 1.0, out)[:, None]
     w = 1.0 if given_weights is None else given_weights[edges.given][:, None]
@@ -620,12 +620,7 @@ def verify_pagerank(
     lost = x[out == 0].sum(axis=0)
     moved = (1 - alpha) * personal + alpha * (inflow + lost * landing)
     change = np.abs(moved - x).sum(axis=0)
-    _require_columns(change < tol + rounding, "one more superstep moves it")
-
-
-def _require_columns(holds: Array, what: str) -> None:
-    if not holds.all():
-        raise AssertionError(f"column {int(np.argmin(holds))}: {what}")
+    require(change < tol + rounding, "one more superstep moves it", "column")
 
 
 #: Version of a graph -> whether any vertex has no out-edges.

@@ -268,7 +268,7 @@ def pagerank_push(
     )
     where = {"target": options.get("target", "auto")}
     begin[is_weighted](state, **where)
-    run, residuals = iterate_recorded(
+    recorded = iterate_recorded(
         STEPS[is_weighted, history],
         state,
         history=history,
@@ -276,11 +276,22 @@ def pagerank_push(
         **options,
     )
     end(state, **where)
-    return _result(
-        run,
-        residuals,
-        state,
-        one=given is None or given.ndim < 2,
+    mass, missing = (state[name].astype(np.float64) for name in ("mass", "residual"))
+    some = np.where(mass == 0, 1.0, mass)  # a run of no supersteps has no ranks
+    bound = np.where(mass == 0, 2.0, np.minimum(2 * missing / some, 2.0))
+    ranks, remaining = state.view("rank"), state.view("waiting")
+    pick: Any = ...  # all columns
+    if given is None or given.ndim < 2:
+        # On ranks, a view has some of the rows: its own length counts.
+        ranks, remaining = (view.reshape(len(view)) for view in (ranks, remaining))
+        pick = 0
+    return PageRankPushResult.of(
+        graph,
+        *recorded,
+        ranks=ranks,
+        remaining=remaining,
+        mass=mass[pick],
+        error_bound=bound[pick],
     )
 
 
@@ -300,30 +311,6 @@ def _require_work(
             got=f"epsilon = {epsilon:g}, the largest residual {largest[column]:g}",
             fix=f"choose an epsilon of {largest[column] / 100:.1g} or less",
         )
-
-
-def _result(
-    run: fg.Run, residuals: Array, state: fg.State, *, one: bool
-) -> PageRankPushResult:
-    mass, missing = (state[name].astype(np.float64) for name in ("mass", "residual"))
-    some = np.where(mass == 0, 1.0, mass)  # a run of no supersteps has no ranks
-    bound = np.where(mass == 0, 2.0, np.minimum(2 * missing / some, 2.0))
-    pick: Any = 0 if one else ...
-    answers: dict[str, Any] = {
-        "ranks": state.view("rank"),
-        "remaining": state.view("waiting"),
-    }
-    if one:
-        # On ranks, a view has some of the rows: its own length counts.
-        answers = {name: view.reshape(len(view)) for name, view in answers.items()}
-    return PageRankPushResult(
-        run=run,
-        vertex_names=state.graph.vertex_names,
-        residuals=residuals,
-        mass=mass[pick],
-        error_bound=bound[pick],
-        **answers,
-    )
 
 
 def verify_pagerank_push(
@@ -365,8 +352,8 @@ def verify_pagerank_push(
     require((residual <= epsilon).all(axis=1), "more than epsilon was not passed on")
     require((ranks >= 0).all(axis=1), "a negative rank")
     off = np.abs(ranks.sum(axis=0) - 1)
-    if not (off <= 4 * eps * np.sqrt(count) + 8 * eps).all():
-        raise AssertionError(f"column {int(np.argmax(off))}: ranks do not sum to one")
+    slack = 4 * eps * np.sqrt(count) + 8 * eps
+    require(off <= slack, "ranks do not sum to one", "column")
 
     rank = ranks * np.reshape(result.mass, (1, -1))
     edges = edges_of(graph)

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._ratings import rows_of
 
 __all__ = ["ranking_metrics", "rmse", "train_test_split"]
@@ -61,7 +62,7 @@ def rmse(
             expected=f"({entries.shape[0]}, K) and ({entries.shape[1]}, K)",
         )
     total = 0.0
-    for first in range(0, entries.nnz, 1 << 20):
+    for first in range(0, entries.nnz, 1 << 20):  # bounds memory of gathered rows
         part = slice(first, first + (1 << 20))
         rows, columns = entries.row[part], entries.col[part]
         predicted = np.einsum("nk,nk->n", x[rows], y[columns], dtype=np.float64)
@@ -89,10 +90,8 @@ def train_test_split(
         Every entry is in exactly one of them. An entry that is given twice remains two
         entries, as in `als`; ``sum_duplicates()`` adds them up.
     """
-    if not 0 < train_fraction < 1:
-        raise fg.GraphInputError(
-            "train_fraction out of range", got=train_fraction, expected="0 < share < 1"
-        )
+    is_share = 0 < train_fraction < 1
+    require_number("train_fraction", train_fraction, is_share, "0 < share < 1")
     entries = _sparse(ratings, "ratings").tocoo()
     order = np.random.default_rng(random_state).permutation(entries.nnz)
     cut = round(train_fraction * entries.nnz)

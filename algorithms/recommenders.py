@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import require_count
 from featgraph.algorithms._estimator import BaseEstimator
 from featgraph.algorithms._ratings import checked_ratings, rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
@@ -150,7 +151,7 @@ class _Factors:
             If ids are out of range, `user_items` does not fit them, or `N` is negative.
         """
         self._check_fitted()
-        _check_count(N)
+        require_count("N", N, 0)
         given = fg.given_array(userid, where="userid")
         # If users are computed from their rows, only the number of ids counts.
         most = None if recalculate_user else len(self.user_factors)
@@ -373,6 +374,7 @@ class _Factors:
             setattr(self, name, new)
 
 
+@dataclass(eq=False, repr=False)
 class AlternatingLeastSquares(_Factors, BaseEstimator):
     """Recommendations from factors that alternating least squares computes.
 
@@ -417,40 +419,22 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
     [1]
     """
 
-    def __init__(
-        self,
-        factors: int = 32,
-        regularization: float = 0.05,
-        alpha: float = 1.0,
-        iterations: int = 15,
-        *,
-        implicit: bool = False,
-        weighted_regularization: bool | None = None,
-        tolerance: float = 0.0,
-        solver: str = "auto",
-        dtype: npt.DTypeLike = np.float32,
-        random_state: int | None = 0,
-        history: bool = False,
-        target: str = "auto",
-        checkpoint: Any = None,
-        every: float = 60.0,
-        repartition: bool | str | int = False,
-    ) -> None:
-        self.factors = factors
-        self.regularization = regularization
-        self.alpha = alpha
-        self.iterations = iterations
-        self.implicit = implicit
-        self.weighted_regularization = weighted_regularization
-        self.tolerance = tolerance
-        self.solver = solver
-        self.dtype = dtype
-        self.random_state = random_state
-        self.history = history
-        self.target = target
-        self.checkpoint = checkpoint
-        self.every = every
-        self.repartition = repartition
+    factors: int = 32
+    regularization: float = 0.05
+    alpha: float = 1.0
+    iterations: int = 15
+    _: KW_ONLY
+    implicit: bool = False
+    weighted_regularization: bool | None = None
+    tolerance: float = 0.0
+    solver: str = "auto"
+    dtype: npt.DTypeLike = np.float32
+    random_state: int | None = 0
+    history: bool = False
+    target: str = "auto"
+    checkpoint: Any = None
+    every: float = 60.0
+    repartition: bool | str | int = False
 
     def _objective(self) -> dict[str, Any]:
         return {
@@ -480,26 +464,13 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         GraphInputError, FeatGraphError
             As `featgraph.algorithms.als.als`.
         """
-        self.result_ = als(
-            user_items,
-            factors=self.factors,
-            iterations=self.iterations,
-            tolerance=self.tolerance,
-            solver=self.solver,
-            dtype=self.dtype,
-            random_state=self.random_state,
-            history=self.history,
-            target=self.target,
-            checkpoint=self.checkpoint,
-            every=self.every,
-            repartition=self.repartition,
-            **self._objective(),
-        )
+        self.result_ = als(user_items, **self.get_params() | self._objective())
         self.user_factors = self.result_.user_factors
         self.item_factors = self.result_.item_factors
         return self
 
 
+@dataclass(eq=False, repr=False)
 class MatrixFactorization(_Factors, BaseEstimator):
     """Predicted ratings and recommendations by stochastic gradient descent.
 
@@ -546,52 +517,31 @@ class MatrixFactorization(_Factors, BaseEstimator):
     True
     """
 
-    user_biases: Array
-    item_biases: Array
-    mean: float | Array
-    limits: Array
+    user_biases: Array = field(init=False)
+    item_biases: Array = field(init=False)
+    mean: float | Array = field(init=False)
+    limits: Array = field(init=False)
     _fitted = (*_Factors._fitted, "user_biases", "item_biases", "mean", "limits")
 
-    def __init__(
-        self,
-        factors: int = 32,
-        rate: float = 0.01,
-        decay: float = 0.0,
-        regularization: float = 0.05,
-        epochs: int = 30,
-        *,
-        biases: bool | None = None,
-        nonnegative: bool = False,
-        clip: bool = True,
-        shuffle: int | None = 0,
-        dtype: npt.DTypeLike = np.float32,
-        random_state: int | None = 0,
-        patience: int | None = None,
-        history: bool = False,
-        schedule: str = "auto",
-        target: str = "auto",
-        checkpoint: Any = None,
-        every: float = 60.0,
-        repartition: bool | str | int = False,
-    ) -> None:
-        self.factors = factors
-        self.rate = rate
-        self.decay = decay
-        self.regularization = regularization
-        self.epochs = epochs
-        self.biases = biases
-        self.nonnegative = nonnegative
-        self.clip = clip
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.random_state = random_state
-        self.patience = patience
-        self.history = history
-        self.schedule = schedule
-        self.target = target
-        self.checkpoint = checkpoint
-        self.every = every
-        self.repartition = repartition
+    factors: int = 32
+    rate: float = 0.01
+    decay: float = 0.0
+    regularization: float = 0.05
+    epochs: int = 30
+    _: KW_ONLY
+    biases: bool | None = None
+    nonnegative: bool = False
+    clip: bool = True
+    shuffle: int | None = 0
+    dtype: npt.DTypeLike = np.float32
+    random_state: int | None = 0
+    patience: int | None = None
+    history: bool = False
+    schedule: str = "auto"
+    target: str = "auto"
+    checkpoint: Any = None
+    every: float = 60.0
+    repartition: bool | str | int = False
 
     def fit(
         self, user_items: Any, y: Any = None, *, validation: Any = None
@@ -655,6 +605,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
                 expected=f"at least {least}",
                 fix="scipy.sparse.csr_matrix((ratings, (users, items)), shape=(U, I))",
             )
+        # No epoch: factors of new users and items are drawn as a fit would draw them.
         begun = sgd_factorization(graph, **own | {"epochs": 0, "patience": None})
         x, biases = begun.factors.copy(), np.zeros_like(begun.biases)
         for what, first in (("user", 0), ("item", count)):
@@ -749,10 +700,6 @@ def _checked_ids(given: Any, count: int | None, name: str) -> Array:
     return ids.astype(np.int64)
 
 
-def _check_count(count: int) -> None:
-    require_number("N", count, 0 <= count < 1 << 31, "from 0 to 2**31 - 1")
-
-
 def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
     """Return the ids and scores of the `count` largest entries of each row."""
     wanted = min(count, scores.shape[1])
@@ -782,7 +729,7 @@ def _similar(
     asked = fg.given_array(given[0], where=names[0])
     most = len(factors) if own is None else None
     ids, chosen = _checked_ids(asked, most, names[0]), given[1]
-    _check_count(count)
+    require_count("N", count, 0)
     directions = _directions(factors)
     scores = (directions[ids] if own is None else _directions(own)) @ directions.T
     if chosen is not None:
@@ -794,5 +741,6 @@ def _similar(
 
 def _directions(factors: Array) -> Array:
     lengths = np.linalg.norm(factors, axis=1)
+    # A row of zeros has no direction: its cosines are 0.
     found: Array = factors / np.where(lengths > 0, lengths, 1)[:, None]
     return found

@@ -31,12 +31,12 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._checks import require_count, require_number
 from featgraph.algorithms._factors import (
     FactorsResult,
     factors_to_begin,
+    fields_of_factors,
     iterate_halves,
-    parts_of_factors,
     sum_of_penalties,
 )
 from featgraph.algorithms._ratings import Ratings, Totals, checked_ratings
@@ -315,13 +315,10 @@ def sgd_factorization(
         for name in ("x", "bias"):
             state[name] = state[f"best_{name}"]
     return SGDResult(
-        run=run,
-        residuals=np.array(run.notes.get("errors", [])),
-        training_rmse=np.array(run.notes.get("rmse", [])),
         validation_rmse=np.array(run.notes.get("validation", [])),
         biases=cast("Any", state.view("bias")),
         mean=float(state["mean"]),
-        **parts_of_factors(cast("Any", state.view("x")), given.user_count),
+        **fields_of_factors(run, state, given.user_count),
     )
 
 
@@ -352,8 +349,7 @@ def _held_out(
         `patience` is given without them.
     """
     if patience is not None:
-        is_right = 1 <= patience < 1 << 31
-        require_number("patience", patience, is_right, "from 1 to 2**31 - 1, or None")
+        require_count("patience", patience, 1)
     if validation is None:
         if patience is None:
             return None
@@ -446,6 +442,7 @@ def learn_side(
         given.graph,
         x=fg.vertex_property(np.concatenate((np.zeros((count, k), real), others))),
         bias=fg.vertex_property(np.concatenate((np.zeros(count, real), biases))),
+        # One function for all models: every factor is above -inf.
         smallest=0.0 if nonnegative else -np.inf,
         rate_of_biases=float(has_biases),
         **_properties(given, mean, rate, regularization),
@@ -464,14 +461,9 @@ def _check_numbers(
     factors: int, epochs: int, rate: float, decay: float, ridge: float
 ) -> None:
     """Raise GraphInputError if a number is out of range."""
-    for name, count, least in (("factors", factors, 1), ("epochs", epochs, 0)):
-        is_right = least <= count < 1 << 31
-        require_number(name, count, is_right, f"from {least} to 2**31 - 1")
-    for name, value in (
-        ("rate", rate),
-        ("decay", decay),
-        ("regularization", ridge),
-    ):
+    require_count("factors", factors, 1)
+    require_count("epochs", epochs, 0)
+    for name, value in (("rate", rate), ("decay", decay), ("regularization", ridge)):
         require_number(name, value, value >= 0, "0 or more, finite")
 
 
@@ -605,6 +597,7 @@ def verify_sgd_factorization(
     if not (np.isfinite(x).all() and np.isfinite(b).all()):
         raise AssertionError("a factor or a bias is not finite")
     miss -= result.mean + b[u] + b[v]
+    # In blocks of 2**24 factors, to bound the memory of gathered rows.
     for block in np.array_split(
         np.arange(miss.size), (miss.size * x.shape[1] >> 24) + 1
     ):

@@ -50,7 +50,7 @@ from featgraph.algorithms._paths import (
     refused_weight,
     require_tree,
 )
-from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
+from featgraph.algorithms._result import PathsResult, answer
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["SsspResult", "sssp", "verify_sssp"]
@@ -200,16 +200,14 @@ def sssp(
         predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
         weight=length_property(graph, weights, real, partial(_lengths, may_be_long)),
     )
+    # A path has fewer than V edges; the last superstep changes no vertex.
     options.setdefault("max_supersteps", graph.vertex_count + 1)
-    run, residuals = iterate_recorded(
-        step, state, history=False, active=begin.vertices, **options
-    )
+    run = fg.iterate(step, state, active=begin.vertices, **options)
     if any(may_be_long):
         _require_held(graph, begin, weights, state)
-    return SsspResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
+    return SsspResult.of(
+        graph,
+        run,
         distances=begin.result(state.view("distance")),
         predecessors=begin.result(state.view("predecessor")),
     )
@@ -253,10 +251,8 @@ def verify_sssp(
     lengths = lengths[edges.given]
     before = fg.given_array(predecessors, where="predecessors").on_host().reshape(shape)
     for column in range(begin.width):
-        distance, starts = known[:, column], begin.of_column(column)
+        distance, begins = known[:, column], begin.mask(column)
         require(~np.isnan(distance), "nan")
-        begins = np.zeros(graph.vertex_count, np.bool_)
-        begins[starts] = True
         require(~begins | (distance == 0), "a source that is not at distance zero")
         way = distance[edges.sources] + lengths
         least = np.full(graph.vertex_count, np.inf, distance.dtype)
@@ -264,7 +260,7 @@ def verify_sssp(
         require(distance <= least, "an edge makes the path shorter")
         fits = way == distance[edges.targets]
         reached = np.isfinite(distance)
-        require_tree(edges, starts, before[:, column], reached, fits)
+        require_tree(edges, begins, before[:, column], reached, fits)
 
 
 def _lengths(

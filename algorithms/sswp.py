@@ -30,7 +30,7 @@ from featgraph.algorithms._paths import (
     length_property,
     require_tree,
 )
-from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
+from featgraph.algorithms._result import PathsResult, answer
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["SswpResult", "sswp", "verify_sswp"]
@@ -139,14 +139,12 @@ def sswp(
         predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
         weight=length_property(graph, weights, dtype),
     )
+    # A path has fewer than V edges; the last superstep changes no vertex.
     options.setdefault("max_supersteps", graph.vertex_count + 1)
-    run, residuals = iterate_recorded(
-        step, state, history=False, active=begin.vertices, **options
-    )
-    return SswpResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=residuals,
+    run = fg.iterate(step, state, active=begin.vertices, **options)
+    return SswpResult.of(
+        graph,
+        run,
         widths=begin.result(state.view("width")),
         predecessors=begin.result(state.view("predecessor")),
     )
@@ -190,14 +188,12 @@ def verify_sswp(
     lengths = lengths[edges.given]
     before = fg.given_array(predecessors, where="predecessors").on_host().reshape(shape)
     for column in range(begin.width):
-        width, starts = known[:, column], begin.of_column(column)
+        width, begins = known[:, column], begin.mask(column)
         require(~np.isnan(width), "nan")
-        begins = np.zeros(graph.vertex_count, np.bool_)
-        begins[starts] = True
         require(~begins | (width == np.inf), "a source that is not infinitely wide")
         way = np.minimum(width[edges.sources], lengths)
         best = np.full(graph.vertex_count, -np.inf, width.dtype)
         np.maximum.at(best, edges.targets, way)
         require(width >= best, "an edge makes the path wider")
         fits = way == width[edges.targets]
-        require_tree(edges, starts, before[:, column], width > -np.inf, fits)
+        require_tree(edges, begins, before[:, column], width > -np.inf, fits)

@@ -60,6 +60,7 @@ import featgraph as fg
 from featgraph.algorithms._result import Result, answer, joined
 from featgraph.algorithms._verify import (
     edges_of,
+    ends_of_rows,
     require,
     require_reached,
     require_smallest,
@@ -492,13 +493,9 @@ class _Search:
 
     def result(self, labels: Any, count: Any, rounds: int) -> StrongComponentsResult:
         """Return the result, with the record of all runs as one."""
-        return StrongComponentsResult(
-            run=joined(self.runs),
-            residuals=np.empty(0),
-            vertex_names=self.graph.vertex_names,
-            labels=labels,
-            count=int(count),
-            rounds=rounds,
+        run = joined(self.runs)
+        return StrongComponentsResult.of(
+            self.graph, run, labels=labels, count=int(count), rounds=rounds
         )
 
     def goes_deep(self) -> bool:
@@ -553,6 +550,7 @@ class _Search:
     def take_colours(self, number: int) -> None:
         """Label one component of each colour; the rest of the colour is a group."""
         places = int(self.state["mask"]) + 1
+        # Odd, and so invertible modulo a power of two.
         factor = 1 | int(np.random.default_rng([SEED, number]).integers(places))
         self.state["factor"] = factor
         self.state["inverse"] = pow(factor, -1, places)
@@ -630,12 +628,7 @@ def _require_no_cycle(
     waiting = np.bincount(targets, minlength=count)
     front = np.flatnonzero(waiting == 0)
     while front.size:
-        first = rows.row_offsets[front].astype(np.int64)
-        degree = rows.row_offsets[front + 1] - first
-        before = np.repeat(np.cumsum(degree) - degree, degree)
-        ends = rows.column_indices[
-            np.repeat(first, degree) + np.arange(degree.sum()) - before
-        ]
+        ends, _ = ends_of_rows(rows, front)
         np.subtract.at(waiting, ends, 1)
         front = np.unique(ends[waiting[ends] == 0])
     what = "its component reaches one that reaches it, under another label"

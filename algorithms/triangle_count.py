@@ -123,14 +123,8 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     state = fg.State(graph, triangles=fg.vertex_property(0))
     run = fg.iterate(step, state, **options)
     total(state, target=options.get("target", "auto"))
-    triangles: Any = state.view("triangles")
-    return TriangleCountResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=np.empty(0),
-        triangles=triangles,
-        total=int(state["corners"][0]) // 3,
-    )
+    triangles, corners = state.view("triangles"), int(state["corners"][0])
+    return TriangleCountResult.of(graph, run, triangles=triangles, total=corners // 3)
 
 
 def verify_triangle_count(graph: fg.GraphLike, triangles: npt.ArrayLike) -> None:

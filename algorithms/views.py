@@ -82,6 +82,7 @@ def graph_of_views(
     for view in points_of:
         near = NearestNeighbors(n_neighbors=min(n_neighbors, counts[0] - 1)).fit(view)
         matrix = near.kneighbors_graph(mode="distance")
+        # The mean distance of the farthest neighbors; equal points have no distance.
         scale = matrix.data.reshape(counts[0], -1)[:, -1].mean() or 1.0
         matrix.data = 1 / (1 + (matrix.data / scale) ** 2)
         matrices.append(matrix if directed else triu(matrix.maximum(matrix.T)))

@@ -23,11 +23,7 @@ from featgraph.base.arguments import (
 )
 from featgraph.base.errors import ArgumentError
 
-__all__ = [
-    "VERSION",
-    "Config",
-    "config",
-]
+__all__ = ["VERSION", "Config", "config"]
 
 #: Units of sizes: powers of ten, and of two.
 _UNITS = {
@@ -38,6 +34,16 @@ _UNITS = {
 
 def _flag(name: str) -> bool:
     return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
+
+
+def _unless_off(name: str) -> Any:
+    """Return a setting that is True unless a variable is 0."""
+    return field(default_factory=lambda: os.environ.get(name, "1") != "0")
+
+
+def _or_auto(name: str) -> Any:
+    """Return a setting that is the text of a variable, by default "auto"."""
+    return field(default_factory=lambda: os.environ.get(name, "auto"))
 
 
 def _bytes_of(size: Any) -> int:
@@ -121,28 +127,16 @@ class Config:
     """
 
     checked: bool = field(default_factory=lambda: _flag("FEATGRAPH_CHECKED"))
-    cache: bool = field(
-        default_factory=lambda: os.environ.get("FEATGRAPH_CACHE", "1") != "0"
-    )
+    cache: bool = _unless_off("FEATGRAPH_CACHE")
     cache_dir: Path = field(default_factory=_cache_dir)
     cache_path: tuple[Path, ...] = field(
         default_factory=lambda: _paths(os.environ.get("FEATGRAPH_CACHE_PATH", ""))
     )
-    target: str = field(
-        default_factory=lambda: os.environ.get("FEATGRAPH_TARGET", "auto")
-    )
-    replay: bool = field(
-        default_factory=lambda: os.environ.get("FEATGRAPH_REPLAY", "1") != "0"
-    )
-    gpu_links: str = field(
-        default_factory=lambda: os.environ.get("FEATGRAPH_GPU_LINKS", "auto")
-    )
-    compile_behind: bool = field(
-        default_factory=lambda: os.environ.get("FEATGRAPH_COMPILE_BEHIND", "1") != "0"
-    )
-    messages: bool = field(
-        default_factory=lambda: os.environ.get("FEATGRAPH_MESSAGES", "1") != "0"
-    )
+    target: str = _or_auto("FEATGRAPH_TARGET")
+    replay: bool = _unless_off("FEATGRAPH_REPLAY")
+    gpu_links: str = _or_auto("FEATGRAPH_GPU_LINKS")
+    compile_behind: bool = _unless_off("FEATGRAPH_COMPILE_BEHIND")
+    messages: bool = _unless_off("FEATGRAPH_MESSAGES")
     memory_limit: int | str | None = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_MEMORY_LIMIT") or None
     )

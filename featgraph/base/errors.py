@@ -7,7 +7,7 @@ five parts: the problem, its place, the value given, the value expected, and the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "ArgumentError",
@@ -63,6 +63,12 @@ class FeatGraphError(Exception):
         self.expected = expected
         self.fix = fix
         super().__init__(self._message())
+
+    def at(self, where: str) -> Self:
+        """Return the same error with another place."""
+        return type(self)(
+            self.what, where=where, got=self.got, expected=self.expected, fix=self.fix
+        )
 
     def _message(self) -> str:
         lines = [self.what if self.where is None else f"{self.where}: {self.what}"]

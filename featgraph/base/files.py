@@ -59,6 +59,7 @@ __all__ = [
     "rename_file",
     "rename_whole",
     "replace_private",
+    "replacing",
     "sync_folder",
     "temporary_folder",
     "why_distrusted",
@@ -197,13 +198,14 @@ def replace_private(path: Path, parts: Iterable[Any]) -> None:
     Only this user can access the file. It is written under an unpredictable name in the
     same folder, and renamed.
     """
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         write_file(temporary, parts, 0o600, syncs=False)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Return a context with a name next to a file; a file of that name replaces it."""
+    # Next to the file: a rename within one file system is atomic.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         yield temporary
@@ -279,7 +281,7 @@ def lock_folder(folder: Path, *, waits: bool) -> Iterator[bool]:
 
 
 def _write(handle: int, data: memoryview) -> int:
-    return os.write(handle, data[: 1 << 30])
+    return os.write(handle, data[: 1 << 30])  # Linux writes at most 2 GiB in a call
 
 
 def _sync(handle: int) -> None:
@@ -334,7 +336,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
                 got=values.dtype,
                 expected="arrays of numbers or text",
             )
-    with _replacing(Path(path)) as temporary, temporary.open("xb") as file:
+    with replacing(Path(path)) as temporary, temporary.open("xb") as file:
         np.savez(file, **stored)  # type: ignore[arg-type]
         file.flush()
         _sync(file.fileno())
@@ -386,6 +388,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
 def _arrays_of(archive: zipfile.ZipFile, size: int) -> dict[str, Array]:
     """Return the arrays of an archive, if they are no larger than the file."""
     members = archive.infolist()
+    # A header may claim any size: without this check, reading could fill the memory.
     if sum(member.file_size for member in members) > size:
         raise ValueError("members larger than the file")
     found: dict[str, Array] = {}
@@ -516,6 +519,7 @@ def _why_replaceable(found: os.stat_result) -> str:
     writers = found.st_mode & _OTHERS
     if writers & stat.S_IWGRP and _is_own_group(found.st_uid, found.st_gid):
         writers &= ~stat.S_IWGRP
+    # In a sticky directory, users may only rename and delete their own entries.
     if writers and not found.st_mode & stat.S_ISVTX:
         return "lets others replace what is in it: it can be replaced by others"
     return ""

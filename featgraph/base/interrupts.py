@@ -265,16 +265,21 @@ if hasattr(os, "register_at_fork"):
 _RARER = 100
 
 
-class _Thresholds:
-    """The thresholds of the garbage collector, which all threads share."""
+class _RareCollections:
+    """Make full garbage collections `_RARER` times as rare within a block.
+
+    A full collection takes time in proportion to all objects: 0.4 s with Numba and
+    PyTorch loaded. Each rank would run it in another superstep, and all other ranks
+    would wait. A collection that is due runs after the block. All threads share the
+    thresholds of the collector: the last block that ends restores them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
         self._before = self._raised = (0, 0, 0)
 
-    def raise_last(self) -> None:
-        """Make full collections rare; each call needs a later call of `restore`."""
+    def __enter__(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
@@ -282,29 +287,12 @@ class _Thresholds:
                 self._raised = young, middle, _RARER * old
                 gc.set_threshold(*self._raised)
 
-    def restore(self) -> None:
-        """Restore the thresholds, unless other code has changed them since."""
+    def __exit__(self, *error: object) -> None:
         with self._lock:
             self._users -= 1
+            # Thresholds that other code has set since stay.
             if self._users == 0 and gc.get_threshold() == self._raised:
                 gc.set_threshold(*self._before)
 
 
-_thresholds = _Thresholds()
-
-
-class rare_collections:
-    """Make full garbage collections `_RARER` times as rare within a block.
-
-    A full collection takes time in proportion to all objects: 0.4 s with Numba and
-    PyTorch loaded. Each rank would run it in another superstep, and all other ranks
-    would wait. A collection that is due runs after the block.
-    """
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        _thresholds.raise_last()
-
-    def __exit__(self, *error: object) -> None:
-        _thresholds.restore()
+rare_collections = _RareCollections()

@@ -214,6 +214,7 @@ class CheckedFile:
         signature = repr(key)
         for folder in self._folders:
             name = self._load_index(folder).get(signature)
+            # The signature is part of the checksum: code for another one is refused.
             content = name and self._read(folder / name, signature.encode())
             if content:
                 _LOG.debug("loaded %s for the %s", self.name, self.target)

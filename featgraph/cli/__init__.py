@@ -7,7 +7,6 @@ here, or by its module; `flags` replaces Python options by flags in errors.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from featgraph import __version__
 from featgraph.base.errors import FeatGraphError
 from featgraph.cli.data import add_data_options
-from featgraph.cli.flags import speaking_of_flags
+from featgraph.cli.flags import ALGORITHMS, known_algorithm, speaking_of_flags
 from featgraph.cli.graphs import add_convert_options
 from featgraph.cli.ranks import add_forecast_options, add_launch
 
@@ -70,9 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Graph-based learning, folded into one kernel for GPU or CPU.",
     )
     parser.add_argument(
-        "--version",
-        action="version",
-        version=f"featgraph {__version__}",
+        "--version", action="version", version=f"featgraph {__version__}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_convert(commands)
@@ -195,9 +192,7 @@ def _label_propagation_parser() -> argparse.ArgumentParser:
     parser.add_argument("--epsilon", type=float, default=1e-3)
     parser.add_argument("--max-supersteps", type=_positive, default=1000, metavar="N")
     parser.add_argument(
-        "--no-clamp",
-        action="store_true",
-        help="let labelled vertices change, too",
+        "--no-clamp", action="store_true", help="let labelled vertices change, too"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_target(parser)
@@ -295,15 +290,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from featgraph.cli.flags import ALGORITHMS
-
-    name = options.algorithm.replace("_", "-")
-    if name not in ALGORITHMS:
-        near = difflib.get_close_matches(name, ALGORITHMS, n=1)
-        raise FeatGraphError(
-            f"there is no algorithm {options.algorithm!r:.80}",
-            fix=f"did you mean {near[0]!r}?" if near else "featgraph list",
-        )
+    name = known_algorithm(options.algorithm)
     if name == "label-propagation":
         from featgraph.cli.algorithms import run_label_propagation
 
@@ -317,8 +304,6 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from featgraph.cli.flags import ALGORITHMS
-
     width = max(map(len, ALGORITHMS))
     for name, line in ALGORITHMS.items():
         print(f"{name:<{width}}  {line}")

@@ -8,12 +8,11 @@ in which labels may be words.
 from __future__ import annotations
 
 import argparse
-import csv
 import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +33,10 @@ from featgraph.cli.graphs import (
 )
 from featgraph.cli.results import (
     FORMATS,
+    Table,
     check_output,
     columns_of,
+    names_of,
     summary_of,
     write_result,
 )
@@ -52,11 +53,7 @@ _LEFT_OUT = frozenset({"callback", "history", "initial"})
 #: Algorithms that run foldmaps one by one, without `featgraph.iterate` and its
 #: progress bar.
 _SILENT = frozenset(
-    {
-        "betweenness-centrality",
-        "closeness-centrality",
-        "strongly-connected-components",
-    }
+    {"betweenness-centrality", "closeness-centrality", "strongly-connected-components"}
 )
 _PLAIN: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
 
@@ -306,18 +303,13 @@ def run_label_propagation(options: argparse.Namespace) -> None:
         )
     if not options.quiet:
         print(_summary_of_labels(graph, labels, result), file=sys.stderr)
-    rows = _rows_of_labels(graph, labels, result)
-    if options.output is None:
-        _write_labels(sys.stdout, rows, options.format)
-        return
-    # Written to a temporary file and renamed: no reader sees a part of it.
-    partial = Path(f"{options.output}.{os.getpid()}.part")
-    try:
-        with open(partial, "w", newline="", encoding="utf-8") as stream:
-            _write_labels(stream, rows, options.format)
-        partial.replace(options.output)
-    finally:
-        partial.unlink(missing_ok=True)
+    found, sure = result.labels, result.distributions.max(axis=1)
+    columns = {
+        "vertex": names_of(graph)[:-1],
+        "label": [str(labels.names[i]) if i >= 0 else "" for i in found.tolist()],
+        "probability": [f"{share:.6g}" for share in sure],
+    }
+    write_result(Table(columns, found, {}), options.output, options.format)
 
 
 class Labels(NamedTuple):
@@ -369,22 +361,3 @@ def _summary_of_labels(graph: fg.Graph, labels: Labels, result: Any) -> str:
         f"{seeds:,} labelled, {len(labels.names):,} classes, {unreached:,} unreached\n"
         f"{run.supersteps:,} superstep{plural} on {run.target} in {seconds:.3f} s"
     )
-
-
-def _rows_of_labels(
-    graph: fg.Graph, labels: Labels, result: Any
-) -> Iterable[tuple[Any, str, str]]:
-    names = graph.vertex_names
-    sure = result.distributions.max(axis=1)
-    for v, label in enumerate(result.labels.tolist()):
-        vertex = v if names is None else names[v]
-        yield vertex, str(labels.names[label]) if label >= 0 else "", f"{sure[v]:.6g}"
-
-
-def _write_labels(
-    stream: Any, rows: Iterable[tuple[Any, str, str]], format_: str
-) -> None:
-    delimiter = "\t" if format_ == "tsv" else ","
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(("vertex", "label", "probability"))
-    writer.writerows(rows)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import FeatGraphError, FileFormatError
+from featgraph.base.files import replacing
 
 __all__ = [
     "DATA_SETS",
@@ -271,7 +272,9 @@ def fetch_data(name: str) -> Path:
         with _downloaded(address) as found:
             for file in missing:
                 if file.address == address:
-                    _put(folder / file.name, _unpacked(found, file))
+                    data = _unpacked(found, file)
+                    with replacing(folder / file.name) as part:
+                        part.write_bytes(data)
     return folder
 
 
@@ -348,13 +351,3 @@ def _changed(file: RemoteFile, got: str) -> FileFormatError:
         expected=f"SHA-256 {file.sha256}",
         fix="try again; nothing was kept",
     )
-
-
-def _put(path: Path, data: bytes) -> None:
-    """Write a file atomically."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from featgraph.base.errors import FeatGraphError
+from featgraph.base.arguments import near_name
+from featgraph.base.errors import ArgumentError, FeatGraphError
 
 __all__ = [
     "ALGORITHMS",
     "UNDIRECTED",
     "CommandError",
     "in_flags",
+    "known_algorithm",
     "speaking_of_flags",
 ]
 
@@ -128,6 +130,18 @@ ALGORITHMS = {
     "strongly-connected-components": "strong components",
     "triangle-count": "triangles of each vertex",
 }
+
+
+def known_algorithm(name: str) -> str:
+    """Return the name of an algorithm with dashes; ArgumentError if there is none."""
+    found = name.replace("_", "-")
+    if found not in ALGORITHMS:
+        raise ArgumentError(
+            f"there is no algorithm {name!r:.80}",
+            fix=near_name(found, ALGORITHMS) or "featgraph list",
+        )
+    return found
+
 
 #: Algorithms that always read the lines of an edge list as undirected edges.
 UNDIRECTED = frozenset(

@@ -219,9 +219,7 @@ def vertices_named(
 def add_convert_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``featgraph convert``."""
     parser.add_argument(
-        "graph",
-        metavar="IN",
-        help=f"a file: {formats_in_words()}, also gzipped",
+        "graph", metavar="IN", help=f"a file: {formats_in_words()}, also gzipped"
     )
     parser.add_argument("output", metavar="OUT.fgs", help="the folder to make")
     parser.add_argument(

@@ -27,9 +27,8 @@ import numpy as np
 
 import featgraph as fg
 from featgraph import algorithms
-from featgraph.base.arguments import near_name
 from featgraph.base.errors import ArgumentError, FeatGraphError
-from featgraph.cli.flags import ALGORITHMS, UNDIRECTED
+from featgraph.cli.flags import ALGORITHMS, UNDIRECTED, known_algorithm
 from featgraph.runtime import warming
 
 __all__ = ["show", "warm"]
@@ -173,7 +172,7 @@ def warm(options: argparse.Namespace) -> None:
     DeviceError
         If kernels cannot be compiled for the GPU.
     """
-    names = [_known(name) for name in options.algorithms] or list(ALGORITHMS)
+    names = [known_algorithm(name) for name in options.algorithms] or list(ALGORITHMS)
     if not fg.config.cache:
         raise ArgumentError(
             "kernels are not stored", where="FEATGRAPH_CACHE", got="0",
@@ -196,16 +195,6 @@ def warm(options: argparse.Namespace) -> None:
             flush=True,
         )
     print(f"kernels are in {fg.config.cache_dir}")
-
-
-def _known(name: str) -> str:
-    found = name.replace("_", "-")
-    if found not in ALGORITHMS:
-        raise ArgumentError(
-            f"there is no algorithm {name!r:.80}",
-            fix=near_name(found, ALGORITHMS) or "featgraph list",
-        )
-    return found
 
 
 class Made(NamedTuple):

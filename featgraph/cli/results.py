@@ -18,12 +18,14 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.base.dataclass import fields
 from featgraph.base.errors import FileFormatError
+from featgraph.base.files import replacing
 
 __all__ = [
     "FORMATS",
     "Table",
     "check_output",
     "columns_of",
+    "names_of",
     "require_place",
     "summary_of",
     "write_result",
@@ -105,7 +107,7 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
     }
     first = next(iter(arrays.values()))
     is_of_edges = next(iter(arrays)) in _OF_EDGES
-    names = _names(source)
+    names = names_of(source)
     columns: dict[str, Any] = {"vertex": names[:-1]}
     if len(first) != source.vertex_count and hasattr(result, "vertices"):
         columns = {"vertex": names[result.vertices]}  # a result for some vertices
@@ -126,7 +128,7 @@ def _attributes(result: Any) -> dict[str, Any]:
     return {one.name: getattr(result, one.name) for one in fields(result)}
 
 
-def _names(graph: fg.Graph) -> npt.NDArray[Any]:
+def names_of(graph: fg.Graph) -> npt.NDArray[Any]:
     """Return the names of vertices, shape (V + 1,), with "" at the end for -1."""
     names: Any = graph.vertex_names
     if names is None:
@@ -244,18 +246,13 @@ def write_result(table: Table, output: str | None, format_: str | None) -> None:
     if output is None:
         _write_text(sys.stdout, table, chosen)
         return
-    # Written to a temporary file and renamed: no reader sees a part of it.
-    partial = Path(f"{output}.{os.getpid()}.part")
-    try:
+    with replacing(Path(output)) as partial:  # no reader sees a part of the file
         if chosen == "npy":
             with open(partial, "wb") as binary:
                 np.save(binary, table.first, allow_pickle=False)
         else:
             with open(partial, "w", newline="", encoding="utf-8") as stream:
                 _write_text(stream, table, chosen)
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _write_text(stream: Any, table: Table, format_: str) -> None:

@@ -62,39 +62,23 @@ from featgraph.base.interrupts import holds_compiler, import_whole, shielded
 from featgraph.base.store import kept
 
 __all__ = [
-    "acquire",
-    "acquire_at",
-    "anew",
-    "boolean",
     "chosen_target",
-    "clock_ns",
     "compile_for_all",
     "compile_ltoir",
     "compile_ptx",
     "compiling",
-    "cuda",
     "device_function",
     "dialect_module",
-    "fence",
     "is_available",
     "is_installed",
     "kernel",
     "launcher",
-    "load_at",
-    "load_row",
-    "overload",
-    "prefetch",
-    "raise_at",
     "require",
-    "select",
-    "set_condition",
-    "store_at",
-    "store_row",
     "storing_for",
     "target_cc",
 ]
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `__getattr__` makes them; checks of names find them here
     acquire: Any
     acquire_at: Any
     anew: Any

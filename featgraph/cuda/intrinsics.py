@@ -15,7 +15,52 @@ from typing import Any
 from featgraph.base.interrupts import import_whole
 from featgraph.cuda.dialect import dialect_module
 
-__all__ = ["INTRINSICS"]
+__all__ = ["INTRINSICS", "load_vector", "store_vector", "widened"]
+
+
+def _ir() -> Any:
+    """Return the module with LLVM's IR, imported at the first use."""
+    return import_whole("llvmlite.ir")
+
+
+def _types() -> Any:
+    """Return the module with the dialect's types."""
+    return dialect_module("types")
+
+
+def _asm(
+    builder: Any, text: str, registers: str, operands: list[Any], kind: Any = None,
+    name: str = "", has_effects: bool = True,
+) -> Any:  # fmt: skip
+    """Emit inline PTX with a result of an LLVM type, by default none."""
+    form = _ir().FunctionType(kind or _ir().VoidType(), [a.type for a in operands])
+    return builder.asm(form, text, registers, operands, has_effects, name)
+
+
+def widened(builder: Any, value: Any, type_: Any) -> Any:
+    """Extend an index of a dialect type to 64 bits."""
+    wide = _ir().IntType(64)
+    if value.type.width == wide.width:
+        return value
+    return (builder.sext if type_.signed else builder.zext)(value, wide)
+
+
+def load_vector(builder: Any, pointer: Any, entries: int, size: int) -> list[Any]:
+    """Load an aligned vector of some bytes; return its entries."""
+    loaded = builder.load(pointer, align=size)
+    places = (_ir().Constant(_ir().IntType(32), entry) for entry in range(entries))
+    return [builder.extract_element(loaded, place) for place in places]
+
+
+def store_vector(builder: Any, pointer: Any, values: list[Any], size: int) -> None:
+    """Store values as an aligned vector of some bytes."""
+    ir = _ir()
+    stored = ir.Constant(ir.VectorType(values[0].type, len(values)), ir.Undefined)
+    for place, value in enumerate(values):
+        index = ir.Constant(ir.IntType(32), place)
+        stored = builder.insert_element(stored, value, index)
+    builder.store(stored, pointer, align=size)
+
 
 # -- rows: vector loads, which the compiler does not emit without known alignment
 
@@ -34,8 +79,7 @@ def _vectors(array: Any, width: Any, count: Any) -> Any:
     fits = min(sizes) > 0 and sizes[0] % sizes[1] == 0 and item in {4, 8}
     if not fits or array.ndim not in {2, 3} or array.layout != "C":
         return None
-    ir: Any = import_whole("llvmlite.ir")
-    entries = min(sizes[1], 16 // item)
+    ir, entries = _ir(), min(sizes[1], 16 // item)
     if sizes[1] % entries or entries & (entries - 1):
         return None
     is_float = type(array.dtype).__name__ == "Float"
@@ -46,23 +90,16 @@ def _vectors(array: Any, width: Any, count: Any) -> Any:
 
 def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
     """Yield (pointer, entries, bytes) of each vector of a piece of a row."""
-    ir: Any = import_whole("llvmlite.ir")
-    arrays: Any = dialect_module("np.arrayobj")
+    ir, arrays = _ir(), dialect_module("np.arrayobj")
     array, width, count = types[0], types[3].literal_value, types[4].literal_value
     vector, entries, size = _vectors(array, types[3], types[4])
     wide, byte = ir.IntType(64), ir.IntType(8)
-
-    def widened(place: int) -> Any:
-        value, type_ = args[place], types[place]
-        if value.type.width == wide.width:
-            return value
-        extend = builder.sext if type_.signed else builder.zext
-        return extend(value, wide)
-
     # Both factors are constants: row * 4 K is one instruction.
     item = array.dtype.bitwidth // 8
-    row = builder.mul(widened(1), ir.Constant(wide, width * item))
-    column = builder.mul(widened(2), ir.Constant(wide, item))
+    row = widened(builder, args[1], types[1])
+    row = builder.mul(row, ir.Constant(wide, width * item))
+    column = widened(builder, args[2], types[2])
+    column = builder.mul(column, ir.Constant(wide, item))
     data = arrays.make_array(array)(context, builder, args[0]).data
     base = builder.gep(
         builder.bitcast(data, byte.as_pointer()), [builder.add(row, column)]
@@ -78,20 +115,15 @@ def load_row(
     """Load `count` entries, from `column` on, of a row of `width` entries; a tuple."""
     if _vectors(array, width, count) is None:
         return None
-    types: Any = dialect_module("types")
-    ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = []
+        values = list[Any]()
         places = _row_pointers(context, builder, signature.args, args)
         for pointer, entries, size in places:
-            loaded = builder.load(pointer, align=size)
-            for entry in range(entries):
-                index = ir.Constant(ir.IntType(32), entry)
-                values.append(builder.extract_element(loaded, index))
+            values += load_vector(builder, pointer, entries, size)
         return context.make_tuple(builder, signature.return_type, values)
 
-    result = types.UniTuple(array.dtype, count.literal_value)
+    result = _types().UniTuple(array.dtype, count.literal_value)
     return result(array, row, column, width, count), generate
 
 
@@ -101,23 +133,16 @@ def store_row(
     """Store a tuple where `load_row` would load it."""
     if _vectors(array, width, count) is None:
         return None
-    types: Any = dialect_module("types")
-    ir: Any = import_whole("llvmlite.ir")
+    types = _types()
     operands = types.UniTuple(array.dtype, count.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = _vectors(*(signature.args[place] for place in (0, 3, 4)))[0]
-        left = [
-            builder.extract_value(args[5], place)
-            for place in range(signature.args[4].literal_value)
-        ]
+        count = signature.args[4].literal_value
+        left = [builder.extract_value(args[5], place) for place in range(count)]
         places = _row_pointers(context, builder, signature.args, args)
         for pointer, entries, size in places:
-            stored = ir.Constant(vector, ir.Undefined)
-            for entry in range(entries):
-                index = ir.Constant(ir.IntType(32), entry)
-                stored = builder.insert_element(stored, left.pop(0), index)
-            builder.store(stored, pointer, align=size)
+            store_vector(builder, pointer, left[:entries], size)
+            left = left[entries:]
         return context.get_dummy_value()
 
     return types.void(array, row, column, width, count, operands), generate
@@ -125,14 +150,12 @@ def store_row(
 
 def anew(typing: Any, index: Any) -> Any:
     """Copy an index by a volatile instruction, through which nothing is inferred."""
-    types: Any = dialect_module("types")
-    ir: Any = import_whole("llvmlite.ir")
+    types = _types()
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = ir.IntType(32)
         value = context.cast(builder, args[0], signature.args[0], types.uint32)
-        form = ir.FunctionType(word, [word])
-        return builder.asm(form, "mov.b32 $0, $1;", "=r,r", [value], True, "anew")
+        text = "mov.b32 $0, $1;"
+        return _asm(builder, text, "=r,r", [value], value.type, "anew")
 
     return types.uint32(index), generate
 
@@ -145,23 +168,18 @@ _WORDS = {32: "r", 64: "l"}
 
 def select(typing: Any, test: Any, first: Any, second: Any) -> Any:
     """Return ``first if test else second`` by one instruction, never by a branch."""
-    types: Any = dialect_module("types")
-    ir: Any = import_whole("llvmlite.ir")
     bits = getattr(first, "bitwidth", 0)
-    if test != types.boolean or first != second or bits not in _WORDS:
+    if test != _types().boolean or first != second or bits not in _WORDS:
         return None
     letter = _REGISTERS.get((type(first).__name__, bits), _WORDS[bits])
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = context.get_value_type(first)
-        word = ir.IntType(32)
-        form = ir.FunctionType(kind, [kind, kind, word])
         # NVVM has no constraint letter for predicate registers.
         text = "{ .reg .pred p; setp.ne.s32 p, $3, 0; "
         text += f"selp.b{bits} $0, $1, $2, p; }}"
-        operands = [args[1], args[2], builder.zext(args[0], word)]
-        registers = f"={letter},{letter},{letter},r"
-        return builder.asm(form, text, registers, operands, False)
+        operands = [args[1], args[2], builder.zext(args[0], _ir().IntType(32))]
+        registers, kind = f"={letter},{letter},{letter},r", args[1].type
+        return _asm(builder, text, registers, operands, kind, has_effects=False)
 
     return first(test, first, second), generate
 
@@ -173,8 +191,7 @@ def _pointer_to(
     context: Any, builder: Any, signature: Any, args: Any, kind: Any
 ) -> Any:
     """Emit the conversion of an address to a pointer into global memory."""
-    types: Any = dialect_module("types")
-    wide = context.cast(builder, args[0], signature.args[0], types.int64)
+    wide = context.cast(builder, args[0], signature.args[0], _types().int64)
     return builder.inttoptr(wide, kind.as_pointer(addrspace=1))
 
 
@@ -194,7 +211,6 @@ def load_at(typing: Any, address: Any, kind: Any) -> Any:
 
 def store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
     """Store a value, cast to the type `kind`, at an address."""
-    types: Any = dialect_module("types")
     number: Any = getattr(kind, "dtype", None)
     if not hasattr(number, "bitwidth"):
         return None
@@ -206,39 +222,30 @@ def store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
         builder.store(operands, pointer, align=number.bitwidth // 8)
         return context.get_dummy_value()
 
-    return types.void(address, value, kind), generate
+    return _types().void(address, value, kind), generate
 
 
 def acquire_at(typing: Any, address: Any) -> Any:
     """Load an int64 from an address, in acquire order and system scope."""
-    types: Any = dialect_module("types")
-    ir: Any = import_whole("llvmlite.ir")
+    types = _types()
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = ir.IntType(64)
-        operands = [context.cast(builder, args[0], signature.args[0], types.int64)]
-        text, form = (
-            "ld.acquire.sys.global.s64 $0, [$1];",
-            ir.FunctionType(wide, [wide]),
-        )
-        registers = "=l,l,~{memory}"
-        return builder.asm(form, text, registers, operands, True, "acquire_at")
+        place = context.cast(builder, args[0], signature.args[0], types.int64)
+        text, registers = "ld.acquire.sys.global.s64 $0, [$1];", "=l,l,~{memory}"
+        return _asm(builder, text, registers, [place], place.type, "acquire_at")
 
     return types.int64(address), generate
 
 
 def raise_at(typing: Any, address: Any, value: Any) -> Any:
     """Store an int64 at an address, relaxed and in system scope."""
-    types: Any = dialect_module("types")
-    ir: Any = import_whole("llvmlite.ir")
+    types = _types()
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = ir.IntType(64)
         pairs = zip(args, signature.args, strict=True)
         operands = [context.cast(builder, *pair, types.int64) for pair in pairs]
-        form = ir.FunctionType(ir.VoidType(), [wide, wide])
         text = "st.relaxed.sys.global.s64 [$0], $1;"
-        builder.asm(form, text, "l,l,~{memory}", operands, True, "raise_at")
+        _asm(builder, text, "l,l,~{memory}", operands, name="raise_at")
         return context.get_dummy_value()
 
     return types.void(address, value), generate
@@ -250,9 +257,8 @@ def raise_at(typing: Any, address: Any, value: Any) -> Any:
 def _entry_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Emit code for a pointer to entry ``args[1]`` of the array ``args[0]``."""
     arrays: Any = dialect_module("np.arrayobj")
-    types: Any = dialect_module("types")
     array, index = signature.args[:2]
-    place = context.cast(builder, args[1], index, types.int64)
+    place = context.cast(builder, args[1], index, _types().int64)
     data = arrays.make_array(array)(context, builder, args[0]).data
     return builder.gep(data, [place])
 
@@ -267,45 +273,33 @@ def acquire(typing: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _entry_pointer(context, builder, signature, args)
         kind = context.get_value_type(array.dtype)
-        form = _ir().FunctionType(kind, [pointer.type])
-        text, registers = (
-            f"ld.acquire.gpu.b{bits} $0, [$1];",
-            f"={letter},l,~{{memory}}",
-        )
-        return builder.asm(form, text, registers, [pointer], True, "acquire")
+        text = f"ld.acquire.gpu.b{bits} $0, [$1];"
+        registers = f"={letter},l,~{{memory}}"
+        return _asm(builder, text, registers, [pointer], kind, "acquire")
 
     return array.dtype(array, index), generate
 
 
 def prefetch(typing: Any, array: Any, index: Any) -> Any:
     """Prefetch the cache line of an entry into the L1 cache."""
-    types: Any = dialect_module("types")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _entry_pointer(context, builder, signature, args)
-        form = _ir().FunctionType(_ir().VoidType(), [pointer.type])
         text = "{ .reg .u64 p; cvta.to.global.u64 p, $0; prefetch.global.L1 [p]; }"
-        builder.asm(form, text, "l", [pointer], True, "prefetch")
+        _asm(builder, text, "l", [pointer], name="prefetch")
         return context.get_dummy_value()
 
-    return types.void(array, index), generate
+    return _types().void(array, index), generate
 
 
 def fence(typing: Any) -> Any:
     """Order all memory operations before it against all after it, in GPU scope."""
-    types: Any = dialect_module("types")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        form = _ir().FunctionType(_ir().VoidType(), [])
-        builder.asm(form, "fence.acq_rel.gpu;", "~{memory}", [], True, "fence")
+        _asm(builder, "fence.acq_rel.gpu;", "~{memory}", [], name="fence")
         return context.get_dummy_value()
 
-    return types.void(), generate
-
-
-def _ir() -> Any:
-    """Return the module with LLVM's IR, imported at the first use."""
-    return import_whole("llvmlite.ir")
+    return _types().void(), generate
 
 
 # -- kernels in CUDA graphs: the clock, and conditional nodes
@@ -313,20 +307,17 @@ def _ir() -> Any:
 
 def clock_ns(typing: Any) -> Any:
     """Return the global timer of the GPU, in ns."""
-    types: Any = dialect_module("types")
-    ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        form, text = ir.FunctionType(ir.IntType(64), []), "mov.u64 $0, %globaltimer;"
-        return builder.asm(form, text, "=l", [], True, "clock_ns")
+        text, wide = "mov.u64 $0, %globaltimer;", _ir().IntType(64)
+        return _asm(builder, text, "=l", [], wide, "clock_ns")
 
-    return types.int64(), generate
+    return _types().int64(), generate
 
 
 def set_condition(typing: Any, handle: Any, value: Any) -> Any:
     """Set the condition of a conditional node of a CUDA graph, by its handle."""
-    types: Any = dialect_module("types")
-    ir: Any = import_whole("llvmlite.ir")
+    types, ir = _types(), _ir()
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide, word = ir.IntType(64), ir.IntType(32)

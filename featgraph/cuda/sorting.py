@@ -163,7 +163,7 @@ def _summed(parts, own):  # type: ignore[no-untyped-def]
     `parts`, in shared memory, holds the sums of all threads until the next call.
     """
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
-    cuda.syncthreads()
+    cuda.syncthreads()  # other threads may still read sums of the call before
     parts[thread] = own
     cuda.syncthreads()
     step = 1
@@ -171,7 +171,7 @@ def _summed(parts, own):  # type: ignore[no-untyped-def]
         added = int64(0)
         if thread >= step:
             added = parts[thread - step]
-        cuda.syncthreads()
+        cuda.syncthreads()  # all threads have read before any of them adds
         parts[thread] += added
         cuda.syncthreads()
         step *= 2
@@ -282,7 +282,7 @@ def scatter(  # type: ignore[no-untyped-def]
                 alike = uint32(alike & (votes if is_set else votes ^ FULL_WARP))
             before = int32(cuda.popc(uint32(alike & lower)))
             start = counts[warp, digit]
-            cuda.syncwarp()
+            cuda.syncwarp()  # all lanes have read before the first of a digit adds
             if place < here and before == 0:
                 counts[warp, digit] = start + int32(cuda.popc(alike))
             cuda.syncwarp()

@@ -36,26 +36,9 @@ from typing import TYPE_CHECKING, Any
 
 from featgraph.base.interrupts import import_whole
 from featgraph.cuda import dialect
+from featgraph.cuda.intrinsics import load_vector, store_vector, widened
 
-__all__ = [
-    "backward",
-    "divided",
-    "factored",
-    "load_piece",
-    "load_tile",
-    "minus_product",
-    "minus_turned",
-    "on_diagonal",
-    "plus_piece",
-    "plus_product",
-    "plus_tile",
-    "spread",
-    "store_piece",
-    "store_tile",
-    "turned",
-]
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `__getattr__` makes them; checks of names find them here
     backward: Any
     divided: Any
     factored: Any
@@ -80,11 +63,11 @@ _WIDEST = 16
 
 def __getattr__(name: str) -> Any:
     """Make an intrinsic at the first access to its name."""
-    if name not in __all__:
+    makers = _ARITHMETIC | _MEMORY
+    if name not in makers:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     dialect.require()
     extending: Any = dialect.dialect_module("extending")
-    makers = {**_ARITHMETIC, **_MEMORY}
     globals()[name] = extending.intrinsic(makers[name])
     return globals()[name]
 
@@ -260,31 +243,15 @@ def _pointers(context: Any, builder: Any, types: Any, args: Any) -> Iterator[Any
     element = context.get_value_type(array.dtype)
     vector = ir.VectorType(element, entries)
     made = arrays.make_array(array)(context, builder, args[0])
-    wide = ir.IntType(64)
-
-    def widened(place: int) -> Any:
-        value = args[place]
-        if value.type.width == wide.width:
-            return value
-        extend = builder.sext if types[place].signed else builder.zext
-        return extend(value, wide)
-
     length = builder.extract_value(made.shape, array.ndim - 1)
-    first = builder.add(builder.mul(widened(1), length), widened(2))
+    row = builder.mul(widened(builder, args[1], types[1]), length)
+    first = builder.add(row, widened(builder, args[2], types[2]))
     for _ in range(rows):
         base = builder.gep(made.data, [first])
         for place in range(0, side, entries):
-            own = builder.gep(base, [ir.Constant(wide, place)])
+            own = builder.gep(base, [ir.Constant(ir.IntType(64), place)])
             yield builder.bitcast(own, vector.as_pointer()), entries, entries * item
         first = builder.add(first, length)
-
-
-def _loaded(builder: Any, pointer: Any, entries: int, size: int) -> Values:
-    """Emit the load of a vector; return its entries."""
-    ir: Any = import_whole("llvmlite.ir")
-    loaded = builder.load(pointer, align=size)
-    places = (ir.Constant(ir.IntType(32), entry) for entry in range(entries))
-    return [builder.extract_element(loaded, place) for place in places]
 
 
 def _loading(square: bool) -> Callable[..., Any]:
@@ -300,7 +267,7 @@ def _loading(square: bool) -> Callable[..., Any]:
             values = list[Any]()
             operands = (*signature.args, rows)
             for pointer, entries, size in _pointers(context, builder, operands, args):
-                values += _loaded(builder, pointer, entries, size)
+                values += load_vector(builder, pointer, entries, size)
             return context.make_tuple(builder, signature.return_type, values)
 
         result = types.UniTuple(array.dtype, side.literal_value * rows)
@@ -350,7 +317,7 @@ def _with_rows(
             for pointer, entries, size in _pointers(
                 context, builder, operands, args[1:]
             ):
-                piece += _loaded(builder, pointer, entries, size)
+                piece += load_vector(builder, pointer, entries, size)
                 if len(piece) == s:
                     step(lines, values, place, piece)
                     piece, place = [], place + 1
@@ -369,7 +336,6 @@ def _storing(square: bool) -> Callable[..., Any]:
         typing: Any, array: Any, row: Any, column: Any, side: Any, values: Any
     ) -> Any:
         types: Any = dialect.dialect_module("types")
-        ir: Any = import_whole("llvmlite.ir")
         if not hasattr(side, "literal_value"):
             return None  # the dialect calls again with a literal
         rows = side.literal_value if square else 1
@@ -379,12 +345,8 @@ def _storing(square: bool) -> Callable[..., Any]:
             left = [builder.extract_value(args[4], n) for n in range(count)]
             operands = (*signature.args[:4], rows)
             for pointer, entries, size in _pointers(context, builder, operands, args):
-                vector = ir.VectorType(left[0].type, entries)
-                stored = ir.Constant(vector, ir.Undefined)
-                for entry in range(entries):
-                    index = ir.Constant(ir.IntType(32), entry)
-                    stored = builder.insert_element(stored, left.pop(0), index)
-                builder.store(stored, pointer, align=size)
+                store_vector(builder, pointer, left[:entries], size)
+                left = left[entries:]
             return context.get_dummy_value()
 
         operands = types.UniTuple(array.dtype, side.literal_value * rows)

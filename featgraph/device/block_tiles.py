@@ -332,6 +332,6 @@ def _sync():
 
 _functions = linalg.make(device_function, _sync)
 
-solve_general = _functions.solve_general
-inverse_general = _functions.inverse_general
-inverse_spd = _functions.inverse_spd
+solve_general = _functions["solve_general"]
+inverse_general = _functions["inverse_general"]
+inverse_spd = _functions["inverse_spd"]

@@ -52,19 +52,7 @@ PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
 # Never nnan or ninf: inf and nan must stay testable. The other flags gain nothing here.
 _njit = njit(cache=True, error_model="numpy", _nrt=False)
 
-wins_min = _njit(ordering.wins_min)
-wins_max = _njit(ordering.wins_max)
-pack_min_float32 = _njit(ordering.pack_min_float32)
-pack_max_float32 = _njit(ordering.pack_max_float32)
-pack_min_int32 = _njit(ordering.pack_min_int32)
-pack_max_int32 = _njit(ordering.pack_max_int32)
-unpack_min_float32 = _njit(ordering.unpack_min_float32)
-unpack_max_float32 = _njit(ordering.unpack_max_float32)
-unpack_min_int32 = _njit(ordering.unpack_min_int32)
-unpack_max_int32 = _njit(ordering.unpack_max_int32)
-sum_holds = _njit(ordering.sum_holds)
-is_normal = _njit(ordering.is_normal)
-sort_triangle = _njit(ordering.sort_triangle)
+globals().update(ordering.for_target(_njit))
 
 #: Relaxed order, as LLVM names it.
 _ORDERING = "monotonic"
@@ -93,7 +81,7 @@ def _is_element(array, index):
     )
 
 
-def _element_pointer(context, builder, array_type, array, index_type, index):
+def element_pointer(context, builder, array_type, array, index_type, index):
     """Emit code for the address of an entry of an array."""
     indices = _index_types(index_type)
     parts = (
@@ -180,7 +168,7 @@ def _read_modify_write(name):
         def generate(context, builder, signature, arguments):
             array_type, index_type, _ = signature.args
             array, index, value = arguments
-            pointer = _element_pointer(
+            pointer = element_pointer(
                 context, builder, array_type, array, index_type, index
             )
             operation = _operation(name, array_type.dtype)
@@ -243,7 +231,7 @@ def _exchange_if(typing_context, array, index, expected, desired):
     def generate(context, builder, signature, arguments):
         array_type, index_type, _, _ = signature.args
         array, index, expected, desired = arguments
-        pointer = _element_pointer(
+        pointer = element_pointer(
             context, builder, array_type, array, index_type, index
         )
         value_type = expected.type
@@ -288,7 +276,7 @@ def _of_element(returns, emit):
         def generate(context, builder, signature, arguments):
             array_type, index_type = signature.args
             array, index = arguments
-            pointer = _element_pointer(
+            pointer = element_pointer(
                 context, builder, array_type, array, index_type, index
             )
             found = emit(builder, pointer)
@@ -534,7 +522,7 @@ def prefetch(typing_context, array, index):
 
     def generate(context, builder, signature, arguments):
         given, place = arguments
-        pointer = _element_pointer(context, builder, array, given, index, place)
+        pointer = element_pointer(context, builder, array, given, index, place)
         type_ = ir.FunctionType(ir.VoidType(), [_BYTES, _INT32, _INT32, _INT32])
         function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], type_)
         # To read, data, for all caches.

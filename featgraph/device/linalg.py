@@ -29,8 +29,6 @@ positive definite matrix. Cost in multiply-adds per lane: k^3 / (2 lanes) for
 Synchronisations: 3 k with pivots, k without, 2 k for `solve_spd`.
 """
 
-from types import SimpleNamespace
-
 from numba import uint32
 
 
@@ -89,12 +87,12 @@ def make(jit, sync):
         add_diagonal(work, k, diagonal, lane, lanes)
         solve_spd(work, k, lane, lanes)
 
-    return SimpleNamespace(
-        solve_general=solve_general,
-        solve_spd=solve_spd_shifted,
-        inverse_general=inverse_general,
-        inverse_spd=inverse_spd,
-    )
+    return {
+        "solve_general": solve_general,
+        "solve_spd": solve_spd_shifted,
+        "inverse_general": inverse_general,
+        "inverse_spd": inverse_spd,
+    }
 
 
 def _make_elimination(jit, sync):

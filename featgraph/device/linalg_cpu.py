@@ -12,11 +12,5 @@ def _nothing_to_wait_for():
 
 # Not cached on disk: the key of a closure over dispatchers changes with each process.
 # The kernels that inline these functions are cached.
-_functions = linalg.make(
-    njit(error_model="numpy", fastmath={"contract"}), _nothing_to_wait_for
-)
-
-solve_general = _functions.solve_general
-solve_spd = _functions.solve_spd
-inverse_general = _functions.inverse_general
-inverse_spd = _functions.inverse_spd
+_jit = njit(error_model="numpy", fastmath={"contract"})
+globals().update(linalg.make(_jit, _nothing_to_wait_for))

@@ -1,7 +1,7 @@
 """Comparisons of argmin and argmax, order of triangle corners, checks of patches.
 
-`featgraph.device.warp` and `featgraph.device.cpu` compile these functions and export
-them under the same names. No function calls another, so each compiles alone.
+`for_target` compiles the functions; `featgraph.device.warp` and `featgraph.device.cpu`
+export them under the same names. No function calls another, so each compiles alone.
 
 An arg-combine keeps a pair (key, source). Source -1 is *none* and loses against every
 source; a NaN key (one that is not itself) counts as none; on equal keys the smallest
@@ -158,3 +158,13 @@ def sum_holds(stored, patch, change):
 def is_normal(x):
     """Whether a product can be divided by a factor: nonzero, and far from overflow."""
     return abs(x) >= _LEAST and abs(x) <= _MOST
+
+
+def for_target(compiled):
+    """Return all functions by name, compiled by a decorator."""
+    functions = (
+        wins_min, wins_max, pack_min_float32, pack_max_float32, pack_min_int32,
+        pack_max_int32, unpack_min_float32, unpack_max_float32, unpack_min_int32,
+        unpack_max_int32, sort_triangle, sum_holds, is_normal,
+    )  # fmt: skip
+    return {function.__name__: compiled(function) for function in functions}

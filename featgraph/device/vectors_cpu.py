@@ -31,7 +31,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
-from numba.np import arrayobj
+
+from featgraph.device.cpu import element_pointer
 
 #: Numbers of elements of a vector. 16 float32 fill an AVX-512 register; LLVM splits
 #: them for other machines.
@@ -176,17 +177,7 @@ def _negative(context, builder, signature_, arguments):
 
 def _address(context, builder, array_type, array, index_type, index, vector):
     """Return the address of a vector in an array."""
-    is_tuple = isinstance(index_type, types.BaseTuple)
-    given = cgutils.unpack_tuple(builder, index) if is_tuple else [index]
-    of_types = list(index_type) if is_tuple else [index_type]
-    places = [
-        context.cast(builder, place, of_type, types.intp)
-        for place, of_type in zip(given, of_types, strict=True)
-    ]
-    view = arrayobj.make_array(array_type)(context, builder, array)
-    first = cgutils.get_item_pointer(
-        context, builder, array_type, view, places, wraparound=False
-    )
+    first = element_pointer(context, builder, array_type, array, index_type, index)
     return builder.bitcast(first, vector.as_pointer())
 
 

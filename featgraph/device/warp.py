@@ -121,19 +121,8 @@ FULL_WARP = 0xFFFFFFFF
 PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
 PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
 
-wins_min = device_function(ordering.wins_min)
-wins_max = device_function(ordering.wins_max)
-pack_min_float32 = device_function(ordering.pack_min_float32)
-pack_max_float32 = device_function(ordering.pack_max_float32)
-pack_min_int32 = device_function(ordering.pack_min_int32)
-pack_max_int32 = device_function(ordering.pack_max_int32)
-unpack_min_float32 = device_function(ordering.unpack_min_float32)
-unpack_max_float32 = device_function(ordering.unpack_max_float32)
-unpack_min_int32 = device_function(ordering.unpack_min_int32)
-unpack_max_int32 = device_function(ordering.unpack_max_int32)
-sum_holds = device_function(ordering.sum_holds)
-is_normal = device_function(ordering.is_normal)
-sort_triangle = device_function(ordering.sort_triangle)
+_ordering = ordering.for_target(device_function)
+globals().update(_ordering)
 
 
 def cast_like(value, like):
@@ -206,8 +195,8 @@ edge_lane_sum = _butterfly(operator.add)
 edge_lane_product = _butterfly(operator.mul)
 edge_lane_max = _butterfly(max)
 edge_lane_min = _butterfly(min)
-edge_lane_argmin = _butterfly_of_keys(wins_min)
-edge_lane_argmax = _butterfly_of_keys(wins_max)
+edge_lane_argmin = _butterfly_of_keys(_ordering["wins_min"])
+edge_lane_argmax = _butterfly_of_keys(_ordering["wins_max"])
 
 
 # Four results at a time take fewer shuffles than four butterflies. In each of the first

@@ -8,12 +8,7 @@ a `NetworkXGraph` as the graph.
 from __future__ import annotations
 
 from _featgraph_networkx.claims import CLAIMS, can_run, should_run
-from featgraph.networkx import (
-    centrality,
-    dijkstra,
-    paths,
-    shortest,
-)
+from featgraph.networkx import centrality, dijkstra, paths, shortest
 from featgraph.networkx.convert import convert_from_nx, convert_to_nx
 
 __all__ = ["CLAIMS", "can_run", "convert_from_nx", "convert_to_nx", "should_run"]

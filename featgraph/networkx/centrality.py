@@ -17,21 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms.betweenness_centrality import (
-    betweenness_centrality as featgraph_betweenness_centrality,
-)
-from featgraph.algorithms.closeness_centrality import (
-    closeness_centrality as featgraph_closeness_centrality,
-)
-from featgraph.algorithms.eigenvector_centrality import (
-    eigenvector_centrality as featgraph_eigenvector_centrality,
-)
-from featgraph.algorithms.k_core import k_core as featgraph_k_core
-from featgraph.algorithms.katz_centrality import (
-    katz_centrality as featgraph_katz_centrality,
-)
-from featgraph.algorithms.pagerank import pagerank as featgraph_pagerank
-from featgraph.algorithms.triangle_count import triangle_count
+from featgraph import algorithms
 from featgraph.networkx.graph import NetworkXGraph
 from featgraph.networkx.paths import lengths_of
 
@@ -65,12 +51,7 @@ def _weights(graph: NetworkXGraph, attribute: str | None) -> Array | None:
     Raises NotImplementedError for others: NetworkX then runs its own function.
     """
     weights = graph.weights_of(attribute)
-    if weights is None:
-        return None
-    values = weights.values.astype(np.float64)
-    if not (np.isfinite(values) & (values >= 0)).all():
-        raise NotImplementedError(f"values of {attribute!r} that are infinite or < 0")
-    return values
+    return None if weights is None else weights.finite(attribute)
 
 
 def _distribution(
@@ -107,7 +88,7 @@ def pagerank(
     if len(G) == 0:
         return {}
     with _quiet():
-        result = featgraph_pagerank(
+        result = algorithms.pagerank(
             G.topology,
             alpha=alpha,
             personalization=_distribution(G, "personalization", personalization),
@@ -146,7 +127,7 @@ def katz_centrality(
     unit = float(np.abs(beta).max()) or 1.0  # NetworkX's `tol` is absolute
     try:
         with _quiet():
-            result = featgraph_katz_centrality(
+            result = algorithms.katz_centrality(
                 G.topology,
                 alpha=alpha,
                 beta=beta,
@@ -180,7 +161,7 @@ def eigenvector_centrality(
         if set(nstart) != set(G):
             raise NotImplementedError("nstart that is not one value for every node")
     with _quiet():
-        result = featgraph_eigenvector_centrality(
+        result = algorithms.eigenvector_centrality(
             G.topology,
             weights=_weights(G, weight or None),
             nstart=_distribution(G, "nstart", nstart),
@@ -204,7 +185,7 @@ def core_number(G: NetworkXGraph) -> dict[Any, int]:
         )
     if len(G) == 0:
         return {}
-    return G.by_node(featgraph_k_core(G.topology).core_numbers)
+    return G.by_node(algorithms.k_core(G.topology).core_numbers)
 
 
 def betweenness_centrality(
@@ -227,7 +208,7 @@ def betweenness_centrality(
     if lengths is not None and not (lengths > 0).all():
         raise NotImplementedError(f"values of {weight!r} that are zero")
     try:
-        result = featgraph_betweenness_centrality(
+        result = algorithms.betweenness_centrality(
             G.topology,
             sources=sources,
             weights=lengths,
@@ -255,7 +236,7 @@ def closeness_centrality(
         raise nx.NodeNotFound(what.format(u))
     if len(G) == 0:
         return {}
-    result = featgraph_closeness_centrality(
+    result = algorithms.closeness_centrality(
         G.topology,
         None if u is None else [G.index[u]],
         weights=lengths_of(G, distance),
@@ -273,7 +254,7 @@ def _counts(graph: NetworkXGraph) -> tuple[Array, Array]:
     is_loop = graph.sources == graph.targets
     ends = np.concatenate([graph.sources[~is_loop], graph.targets[~is_loop]])
     degrees = np.bincount(ends, minlength=len(graph))
-    return triangle_count(graph.topology).triangles, degrees * (degrees - 1)
+    return algorithms.triangle_count(graph.topology).triangles, degrees * (degrees - 1)
 
 
 def triangles(G: NetworkXGraph, nodes: Any = None) -> dict[Hashable, int]:

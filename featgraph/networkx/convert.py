@@ -87,6 +87,7 @@ def convert_from_nx(
         nodes, sources, targets, directed=directed, multigraph=multigraph
     )
     made.rows, made.edge_keys = neighbors, keys
+    # Weak: NetworkX caches the converted graph in the original.
     made.original = weakref.ref(graph)
     if preserve_edge_attrs or edge_attrs:
         data = list(entries)

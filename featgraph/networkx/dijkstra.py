@@ -30,6 +30,7 @@ __all__ = [
     "entries_of",
     "found_by",
     "found_by_levels",
+    "lengths_of_paths",
     "multi_source_dijkstra_path_length",
     "paths_of",
     "require_exact",
@@ -88,17 +89,14 @@ def addable(weights: Weights, attribute: Any) -> Array:
     """Return weights in float64 whose sums equal NetworkX's in type and value."""
     if weights.is_mixed:
         raise NotImplementedError(f"{attribute!r} of several types: sums would differ")
-    values = weights.values.astype(np.float64)
-    if (weights.values < 0).any() or not np.isfinite(values).all():
-        raise NotImplementedError(f"values of {attribute!r} that are infinite or < 0")
-    return values
+    return weights.finite(attribute)
 
 
 def require_exact(weights: Weights, distances: Array) -> None:
     """Raise NotImplementedError if a sum of integers could have been rounded."""
     last = distances.max(initial=0, where=np.isfinite(distances))
     largest = weights.values.max(initial=0)
-    if weights.values.dtype.kind == "i" and last + float(largest) >= MAX_EXACT:
+    if weights.are_integers and last + float(largest) >= MAX_EXACT:
         raise NotImplementedError("distances of more than 53 bits")
 
 
@@ -112,7 +110,7 @@ def found_by(
 ) -> Found:
     """Return the result for vertices within `farthest`, from distances."""
     require_exact(weights, distances)
-    values, is_integer = addable(weights, attribute), weights.values.dtype.kind == "i"
+    values = addable(weights, attribute)
     u, v, edge = entries_of(graph)
     is_tight = np.isfinite(distances[u]) & (distances[u] + values[edge] == distances[v])
     is_tight &= u != v
@@ -120,7 +118,7 @@ def found_by(
     # Sources have the integer distance zero, and are within any cutoff.
     order = order[(distances[order] <= farthest) | np.isin(order, sources)]
     found = distances[order]
-    listed = found.astype(np.int64).tolist() if is_integer else found.tolist()
+    listed = found.astype(np.int64 if weights.are_integers else np.float64).tolist()
     listed[: sources.size] = [0] * sources.size
     return Found(order, listed, (u[is_tight], v[is_tight]))
 
@@ -191,6 +189,7 @@ def entries_of(graph: NetworkXGraph) -> tuple[Array, Array, Array]:
         low, high = rows, neighbors
     else:
         ends = np.minimum(*ends), np.maximum(*ends)
+    # Both ends are below 2**31: one int64 has the pair, and sorts like it.
     wanted, keys = low.astype(np.int64) << 32 | high, ends[0] << 32 | ends[1]
     by_key = np.argsort(keys, kind="stable")
     first = np.searchsorted(keys[by_key], wanted)
@@ -208,10 +207,7 @@ def _start(graph: NetworkXGraph, sources: Iterable[Hashable]) -> Array:
 
 
 def multi_source_dijkstra_path_length(
-    G: NetworkXGraph,
-    sources: Any,
-    cutoff: float | None = None,
-    weight: Any = "weight",
+    G: NetworkXGraph, sources: Any, cutoff: float | None = None, weight: Any = "weight"
 ) -> dict[Hashable, Any]:
     """Return distances from the nearest source node.
 
@@ -219,8 +215,7 @@ def multi_source_dijkstra_path_length(
     """
     if not sources:
         raise ValueError("sources must not be empty")
-    found = search(G, _start(G, sources), weight, cutoff)
-    return dict(zip(G.named(found.order), found.distances, strict=True))
+    return lengths_of_paths(G, search(G, _start(G, sources), weight, cutoff))
 
 
 def single_source_dijkstra_path_length(
@@ -230,8 +225,7 @@ def single_source_dijkstra_path_length(
     weight: Any = "weight",
 ) -> dict[Hashable, Any]:
     """Return distances from a node; `networkx.single_source_dijkstra_path_length`."""
-    found = search(G, _start(G, {source}), weight, cutoff)
-    return dict(zip(G.named(found.order), found.distances, strict=True))
+    return lengths_of_paths(G, search(G, _start(G, {source}), weight, cutoff))
 
 
 def single_source_dijkstra_path(
@@ -253,8 +247,12 @@ def single_source_dijkstra(
 ) -> tuple[dict[Hashable, Any], dict[Hashable, list[Hashable]]]:
     """Find lengths and paths; `networkx.single_source_dijkstra`."""
     found = search(G, _start(G, {source}), weight, cutoff)
-    lengths = dict(zip(G.named(found.order), found.distances, strict=True))
-    return lengths, paths_of(G, found)
+    return lengths_of_paths(G, found), paths_of(G, found)
+
+
+def lengths_of_paths(graph: NetworkXGraph, found: Found) -> dict[Hashable, Any]:
+    """Return the distance of each node that a search has found, in its order."""
+    return dict(zip(graph.named(found.order), found.distances, strict=True))
 
 
 def paths_of(graph: NetworkXGraph, found: Found) -> dict[Hashable, list[Hashable]]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import dataclass
 
 __all__ = ["NetworkXGraph", "Weights"]
@@ -32,6 +33,19 @@ class Weights:
 
     values: Array
     is_mixed: bool = False
+
+    @property
+    def are_integers(self) -> bool:
+        """Whether all values are integers."""
+        return self.values.dtype.kind == "i"
+
+    def finite(self, attribute: Any) -> Array:
+        """Return the values in float64; decline those that are infinite or negative."""
+        values = self.values.astype(np.float64)
+        if not (np.isfinite(values) & (values >= 0)).all():
+            what = f"values of {attribute!r} that are infinite or < 0"
+            raise NotImplementedError(what)
+        return values
 
 
 def _gone() -> None:
@@ -97,8 +111,6 @@ class NetworkXGraph:
         self.original: Callable[[], Any] | None = None
         self._reversed: NetworkXGraph | None = None
         self._directed, self._multigraph = directed, multigraph
-        self._index: dict[Hashable, int] | None = None
-        self._topology: fg.Graph | None = None
 
     @classmethod
     def from_graph(cls, graph: fg.Graph, *, weight: str = "weight") -> NetworkXGraph:
@@ -119,6 +131,7 @@ class NetworkXGraph:
         low, high = sources, targets
         if not directed:
             low, high = np.minimum(low, high), np.maximum(low, high)
+        # Both ends are below 2**31: one int64 has the pair, and sorts like it.
         pairs = low.astype(np.int64) << 32 | high
         repeats = bool(np.unique(pairs).size < pairs.size)
         made = cls(nodes, sources, targets, directed=directed, multigraph=repeats)
@@ -164,12 +177,10 @@ class NetworkXGraph:
         """Return the number of given edges; undirected ones count once."""
         return int(self.sources.size)
 
-    @property
+    @cached_property
     def index(self) -> dict[Hashable, int]:
         """Node -> vertex; built at the first use."""
-        if self._index is None:
-            self._index = dict(zip(self.nodes, range(len(self.nodes)), strict=True))
-        return self._index
+        return dict(zip(self.nodes, range(len(self.nodes)), strict=True))
 
     @property
     def neighbors(self) -> tuple[Array, Array]:
@@ -213,7 +224,7 @@ class NetworkXGraph:
             self.nodes, sources[order], targets[order],
             directed=True, multigraph=self._multigraph,
         )  # fmt: skip
-        made.rows, made._index = (offsets, neighbors), self._index
+        made.rows, made.index = (offsets, neighbors), self.index
         made.weights = {
             name: Weights(held.values[order], held.is_mixed)
             for name, held in self.weights.items()
@@ -235,17 +246,15 @@ class NetworkXGraph:
         neighbors = np.fromiter(ends, np.int32, int(degrees.sum()))
         return np.concatenate([[0], np.cumsum(degrees)]), neighbors
 
-    @property
+    @cached_property
     def topology(self) -> fg.Graph:
         """The featgraph graph without weights, built at the first use; V > 0."""
-        if self._topology is None:
-            self._topology = fg.Graph.from_edges(
-                self.sources,
-                self.targets,
-                vertex_count=len(self.nodes),
-                directed=self._directed,
-            )
-        return self._topology
+        return fg.Graph.from_edges(
+            self.sources,
+            self.targets,
+            vertex_count=len(self.nodes),
+            directed=self._directed,
+        )
 
     def weights_of(self, attribute: str | None) -> Weights | None:
         """Return an edge attribute; None if all edges have weight one."""

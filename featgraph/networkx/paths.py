@@ -20,11 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph import algorithms
 from featgraph.algorithms._paths import first_lost_length
-from featgraph.algorithms.bfs import bfs
-from featgraph.algorithms.connected_components import (
-    connected_components as featgraph_connected_components,
-)
 from featgraph.algorithms.strong_components import strongly_connected_components
 from featgraph.networkx.graph import NetworkXGraph
 
@@ -96,7 +93,7 @@ def levels_from(graph: NetworkXGraph, sources: Array, depth: float | None) -> Ar
     limit = None
     if depth is not None and depth < len(graph):
         limit = max(math.ceil(depth), 0)
-    found = bfs(graph.topology, sources, together=True, max_depth=limit)
+    found = algorithms.bfs(graph.topology, sources, together=True, max_depth=limit)
     return np.asarray(found.levels)
 
 
@@ -159,78 +156,58 @@ def lengths_of(graph: NetworkXGraph, attribute: str | None) -> npt.NDArray[Any] 
     weights = graph.weights_of(attribute)
     if weights is None:
         return None
-    found = weights.values
-    values = found.astype(np.float64)
-    if not (np.isfinite(values) & (values >= 0)).all():
-        raise NotImplementedError(f"values of {attribute!r} that are infinite or < 0")
+    values = weights.finite(attribute)
     longest = len(graph) * values.max(initial=0)
-    if (found.dtype.kind == "i" or weights.is_mixed) and longest >= MAX_EXACT:
+    if (weights.are_integers or weights.is_mixed) and longest >= MAX_EXACT:
         raise NotImplementedError("sums of lengths of more than 53 bits")
     if first_lost_length(fg.given_array(values), len(graph)) is not None:
         raise NotImplementedError(f"values of {attribute!r} lost in rounding")
     return values
 
 
-def _sets(graph: NetworkXGraph) -> Iterator[set[Hashable]]:
-    """Yield the nodes of each component, in the order of their first nodes."""
-    if len(graph) == 0:
+def connected_components(G: NetworkXGraph) -> Iterator[set[Hashable]]:
+    """Yield components, in the order of their first nodes."""
+    if len(G) == 0:
         return
-    labels = featgraph_connected_components(graph.topology).labels
+    labels = algorithms.connected_components(G.topology).labels
     order = np.argsort(labels, kind="stable")
-    nodes = graph.named(order)
+    nodes = G.named(order)
     cuts = np.flatnonzero(np.diff(labels[order])) + 1
     ends = [*cuts.tolist(), len(nodes)]
     for begin, end in zip([0, *ends[:-1]], ends, strict=True):
         yield set(nodes[begin:end])
 
 
-def _count(graph: NetworkXGraph) -> int:
-    return featgraph_connected_components(graph.topology).count if len(graph) else 0
-
-
-def _is_one(graph: NetworkXGraph) -> bool:
-    if len(graph) == 0:
-        raise nx.NetworkXPointlessConcept(
-            "Connectivity is undefined for the null graph."
-        )
-    return _count(graph) == 1
-
-
-def connected_components(G: NetworkXGraph) -> Iterator[set[Hashable]]:
-    """Yield components; `networkx.connected_components`."""
-    yield from _sets(G)
-
-
 def number_connected_components(G: NetworkXGraph) -> int:
     """Count components; `networkx.number_connected_components`."""
-    return _count(G)
+    return algorithms.connected_components(G.topology).count if len(G) else 0
 
 
 def is_connected(G: NetworkXGraph) -> bool:
     """Return whether there is one component; `networkx.is_connected`."""
-    return _is_one(G)
+    _require_nodes(G)
+    return number_connected_components(G) == 1
+
+
+def _require_nodes(graph: NetworkXGraph) -> None:
+    if len(graph) == 0:
+        raise nx.NetworkXPointlessConcept(
+            "Connectivity is undefined for the null graph."
+        )
 
 
 def node_connected_component(G: NetworkXGraph, n: Any) -> set[Hashable]:
     """Return the component of a node; `networkx.node_connected_component`."""
     vertex = G.index[n]
-    labels = featgraph_connected_components(G.topology).labels
+    labels = algorithms.connected_components(G.topology).labels
     return set(G.named(np.flatnonzero(labels == labels[vertex])))
 
 
-def weakly_connected_components(G: NetworkXGraph) -> Iterator[set[Hashable]]:
-    """Yield components; `networkx.weakly_connected_components`."""
-    yield from _sets(G)
-
-
-def number_weakly_connected_components(G: NetworkXGraph) -> int:
-    """Count components; `networkx.number_weakly_connected_components`."""
-    return _count(G)
-
-
-def is_weakly_connected(G: NetworkXGraph) -> bool:
-    """Return whether there is one component; `networkx.is_weakly_connected`."""
-    return _is_one(G)
+# NetworkX has functions of other names for directed graphs. The components of the
+# algorithm are weak ones if a graph is directed.
+weakly_connected_components = connected_components
+number_weakly_connected_components = number_connected_components
+is_weakly_connected = is_connected
 
 
 def number_strongly_connected_components(G: NetworkXGraph) -> int:
@@ -240,8 +217,5 @@ def number_strongly_connected_components(G: NetworkXGraph) -> int:
 
 def is_strongly_connected(G: NetworkXGraph) -> bool:
     """Return whether there is one component; `networkx.is_strongly_connected`."""
-    if len(G) == 0:
-        raise nx.NetworkXPointlessConcept(
-            "Connectivity is undefined for the null graph."
-        )
-    return bool(number_strongly_connected_components(G) == 1)
+    _require_nodes(G)
+    return number_strongly_connected_components(G) == 1

@@ -28,6 +28,7 @@ from featgraph.networkx.dijkstra import (
     entries_of,
     found_by,
     found_by_levels,
+    lengths_of_paths,
     paths_of,
     require_exact,
     search,
@@ -79,11 +80,11 @@ def shortest_path_length(
     """Return distances from, to, or between nodes; `networkx.shortest_path_length`."""
     _check(method)
     if source is None and target is None:
-        return ((n, _lengths(G, found)) for n, found in _all_pairs(G, weight))
+        return ((n, lengths_of_paths(G, found)) for n, found in _all_pairs(G, weight))
     if source is None or target is None:
         graph, node = (G, source) if target is None else (G.reversed, target)
         what = "Source {} is not in G"  # NetworkX's text differs from that for paths
-        return _lengths(graph, _from(graph, node, weight, what))
+        return lengths_of_paths(graph, _from(graph, node, weight, what))
     if weight is None:
         _require_both(G, source, target)
     elif source not in G:
@@ -160,9 +161,9 @@ def _each(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]
         if weights is None:
             known = bfs(graph.topology, sources).levels
         else:
-            known = sssp(
-                graph.topology, sources, weights=weights.values, dtype=np.float64
-            ).distances
+            values = weights.values
+            run = sssp(graph.topology, sources, weights=values, dtype=np.float64)
+            known = run.distances
         for column, vertex in enumerate(some.tolist()):
             start = np.array([vertex])
             if weights is not None:
@@ -172,10 +173,6 @@ def _each(graph: NetworkXGraph, weight: Any) -> Iterator[tuple[Hashable, Found]]
             else:  # in the order of Dijkstra's algorithm
                 found = found_by_levels(graph, start, known[:, column])
             yield graph.nodes[vertex], found
-
-
-def _lengths(graph: NetworkXGraph, found: Found) -> dict[Hashable, Any]:
-    return dict(zip(graph.named(found.order), found.distances, strict=True))
 
 
 def _length(
@@ -193,7 +190,7 @@ def _length(
     distance = float(run.distances[t])
     if not np.isfinite(distance):
         return None
-    return int(distance) if weights.values.dtype.kind == "i" else distance
+    return int(distance) if weights.are_integers else distance
 
 
 def _meeting(graph: NetworkXGraph, s: int, t: int) -> list[int] | None:
@@ -246,10 +243,8 @@ def _only(graph: NetworkXGraph, s: int, t: int, weight: Any) -> list[int] | None
     """
     weights = graph.weights_of(weight)
     if weights is None:
-        values, distances = (
-            np.ones(graph.number_of_edges()),
-            np.full(len(graph), np.inf),
-        )
+        values = np.ones(graph.number_of_edges())
+        distances = np.full(len(graph), np.inf)
         levels = levels_from(graph, np.array([s]), None)
         distances[levels >= 0] = levels[levels >= 0]
     else:

@@ -208,10 +208,12 @@ RULES = {
         gives="bool",
         update="{0} &= {1}",
         rows="(partials != 0).all(axis=0)",
-        atomic="min",
+        atomic="min",  # of truth values, which are 0 and 1
         shuffle="all",
         exchange="and",
     ),
+    # Atomics take keys packed with their sources: the smaller number is the better pair
+    # of both (`device/ordering.py`).
     "argmin": Rules(
         order="min", is_arg=True, selects=True, atomic="min", shuffle="argmin"
     ),

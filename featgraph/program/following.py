@@ -113,7 +113,7 @@ class Puts:
 
     def since(self, count: int) -> Sequence[Put] | None:
         """Return the writes since the first `count` calls; None if some are dropped."""
-        wanted = self.count - count
+        wanted = self.count - count  # for 0, a slice from -0 would have all writes
         return None if wanted > len(self._kept) else self._kept[-wanted or self.count :]
 
 

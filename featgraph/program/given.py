@@ -334,10 +334,7 @@ def loose_column(name: str, given: Any, refused: type) -> Column:
 
 
 def values_of_shape(
-    name: str,
-    value: Any,
-    type_: PropertyType,
-    rows: tuple[int, ...],
+    name: str, value: Any, type_: PropertyType, rows: tuple[int, ...]
 ) -> Any:
     """Return values after a check of their type and shape.
 

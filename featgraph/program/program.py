@@ -98,8 +98,10 @@ class Program:
 
         It is equal in every process, and independent of the file of the functions.
         """
+        # The number changes with the form of `_parts`: old digests then match none.
         found = hashlib.blake2b(b"featgraph program 1", digest_size=16)
         for part in self._parts():
+            # With its length: parts that are split elsewhere have another digest.
             found.update(f"{len(part)}:{part}".encode())
         return found.hexdigest()
 

@@ -320,6 +320,8 @@ def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
         text = _manifest(graph, snapshot, keep)
         made.append(manifest)
         write_file(manifest, [text])
+        # All files are on the disk before a manifest names them: after a crash, the
+        # folder has the old State or the new one.
         sync_folder(folder)
         rename_file(manifest, folder / STATES.file)
     except BaseException:

@@ -129,6 +129,7 @@ def parse_function(
         )
     where = f"{plain.__code__.co_filename}:{plain.__code__.co_firstlineno} in {label}"
     try:
+        # The file may have been edited since another function was read from it.
         linecache.checkcache(plain.__code__.co_filename)
         lines, first = inspect.getsourcelines(plain)
     except (OSError, TypeError) as error:
@@ -153,7 +154,7 @@ def parse_function(
             expected="def name(f, v, d): ...",
             fix="write it as a def",
         )
-    ast.increment_lineno(tree, first - 1)
+    ast.increment_lineno(tree, first - 1)  # errors name lines of the file
     source = FunctionSource(
         tree.name, plain.__code__.co_filename, tree.lineno, tree, text
     )

@@ -30,13 +30,7 @@ from featgraph.graph.inputs.take import (
 from featgraph.graph.partition.choose import distributed_builders
 from featgraph.graph.views.structure import collect_on_gpu
 from featgraph.program.column import Column, Place, versions
-from featgraph.program.following import (
-    Puts,
-    Seen,
-    checked_put,
-    follow,
-    seen_now,
-)
+from featgraph.program.following import Puts, Seen, checked_put, follow, seen_now
 from featgraph.program.given import (
     PropertySpec,
     compare_given,

@@ -143,11 +143,7 @@ class View:
     """
 
     def __init__(
-        self,
-        state: Viewed,
-        name: str,
-        array: Any,
-        shape: tuple[int, ...] | None = None,
+        self, state: Viewed, name: str, array: Any, shape: tuple[int, ...] | None = None
     ) -> None:
         if isinstance(array, DeviceValues):
             from featgraph.cuda.foreign import unpadded  # imports the dialect

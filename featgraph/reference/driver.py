@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from featgraph.base.dataclass import dataclass
 from featgraph.graph import Graph
-from featgraph.program.active import ActiveSet
 from featgraph.program.functions import ReduceFunction
 from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 from featgraph.program.state import State
 from featgraph.reference.facts import Facts
-from featgraph.reference.memory import living_mask
+from featgraph.reference.memory import living_mask, mask_of
 from featgraph.reference.rules import Outcome, superstep
 
 __all__ = ["Run", "from_state", "iterate"]
@@ -101,7 +100,7 @@ def iterate(
     """
     steps = _steps(programs)
     count = graph.vertex_count
-    first = _mask(count, active) & living_mask(graph)
+    first = mask_of(active, count) & living_mask(graph)
     waiting = {
         program: _Waiting(first.copy(), np.zeros(count, np.bool_))
         for program, _ in steps
@@ -146,12 +145,6 @@ def _steps(programs: Any) -> list[tuple[Program, Mask | None]]:
     return [(p, None) if isinstance(p, Program) else p for p in listed]
 
 
-def _mask(count: int, given: Any) -> Mask:
-    if given is None:
-        return np.ones(count, np.bool_)
-    return given.mask if isinstance(given, ActiveSet) else ActiveSet(count, given).mask
-
-
 def _is_due(
     program: Program,
     own: _Waiting,
@@ -159,7 +152,7 @@ def _is_due(
     values: dict[str, Any],
     signature: Signature,
 ) -> bool:
-    reachable = _mask(own.active.size, on)
+    reachable = mask_of(on, own.active.size)
     return bool(
         own.active.any()
         or (own.left_due & reachable).any()

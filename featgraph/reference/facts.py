@@ -101,7 +101,7 @@ class _Typing:
         self.captured = self.program.captured.get(plain_function(function), {})
         self.locals = dict(parameters)
         before: dict[str, str] = {}
-        while before != self.locals:
+        while before != self.locals:  # types only widen, so that the loop ends
             before = dict(self.locals)
             for node in ast.walk(source.tree):
                 self._assignment(node)
@@ -163,20 +163,13 @@ class _Typing:
             if known is None:
                 return _BUILT_IN.get(node.attr, "int32")
             return _of_dtype(known.arithmetic)
-        value = self._object(node)
+        value = _object(node, self.captured)
         if isinstance(value, bool | int | float):
             return _of_constant(value)
         return "bool"  # fg.nothing, which widens no type
 
-    def _object(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Name):
-            return self.captured.get(node.id)
-        if isinstance(node, ast.Attribute):
-            return getattr(self._object(node.value), node.attr, None)
-        return None
-
     def _of_call(self, node: ast.Call) -> str:
-        called = self._object(node.func)
+        called = _object(node.func, self.captured)
         plain = plain_function(called)
         if isinstance(called, Collaborative):
             return self._of_helper(called.function, called.source, node)
@@ -463,10 +456,9 @@ def _accesses(function: UserFunction, captured: Mapping[str, Any]) -> list[Acces
     """Return all accesses of a function to properties of `d`."""
     tree = function.source.tree
     roles = dict(zip(function.source.parameters, function.roles, strict=True))
-    bare: list[Access] = []
     subscripted: set[ast.Attribute] = set()
     found: list[Access] = []
-    for node in ast.walk(tree):
+    for node in ast.walk(tree):  # a subscript comes before its attribute
         if isinstance(node, ast.Subscript) and _is_data(node.value, roles):
             subscripted.add(node.value)
             found.append(_access(node.value.attr, _elements(node.slice), roles))
@@ -480,14 +472,9 @@ def _accesses(function: UserFunction, captured: Mapping[str, Any]) -> list[Acces
             subscripted.add(place)
             features = _access(place.attr, _elements(node.args[1]), roles).indices
             found.append(Access(place.attr, False, ("v", *features[1:])))
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Attribute)
-            and _is_data(node, roles)
-            and node not in subscripted
-        ):
-            bare.append(_access(node.attr, [], roles))
-    return found + bare
+        elif _is_data(node, roles) and node not in subscripted:
+            found.append(_access(node.attr, [], roles))
+    return found
 
 
 def _is_atomic(called: ast.expr, captured: Mapping[str, Any]) -> bool:

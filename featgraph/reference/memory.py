@@ -16,12 +16,20 @@ import numpy.typing as npt
 from featgraph.base.dataclass import dataclass
 from featgraph.base.errors import UserFunctionError
 from featgraph.graph import Graph
+from featgraph.program.active import ActiveSet
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.reference.facts import Facts
 from featgraph.reference.numbers import as_number, round_to
 from featgraph.reference.team import Place
 
-__all__ = ["DEGREE", "Memory", "Topology", "living_mask"]
+__all__ = ["DEGREE", "Memory", "Topology", "living_mask", "mask_of"]
+
+
+def mask_of(given: Any, count: int, default: bool = True) -> npt.NDArray[np.bool_]:
+    """Return a mask of shape (V,) of a set or vertices; `default` for None."""
+    if given is None:
+        return np.full(count, default)
+    return given.mask if isinstance(given, ActiveSet) else ActiveSet(count, given).mask
 
 
 def living_mask(graph: Graph) -> npt.NDArray[np.bool_]:

@@ -103,6 +103,7 @@ class _Negated(Integer):
 class Real(float):
     """A float64 whose operations give inf and nan where Python's raise."""
 
+    #: As for `Integer`.
     __array_ufunc__ = None
     __hash__ = float.__hash__
 
@@ -215,35 +216,11 @@ def round_to(dtype: str, value: Any) -> Any:
     return kind.type(wrapped if kind.kind == "i" else wrapped % 2**bits)
 
 
-_SAME_IN_NUMPY = frozenset(
-    {
-        "acos",
-        "asin",
-        "atan",
-        "atan2",
-        "ceil",
-        "cos",
-        "cosh",
-        "exp",
-        "expm1",
-        "fabs",
-        "floor",
-        "hypot",
-        "isfinite",
-        "isinf",
-        "isnan",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "pow",
-        "sin",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    }
-)
+_SAME_IN_NUMPY = (
+    "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "exp", "expm1", "fabs",
+    "floor", "hypot", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2",
+    "pow", "sin", "sinh", "sqrt", "tan", "tanh",
+)  # fmt: skip
 
 
 def _of_reals(function: Any) -> Callable[..., Any]:
@@ -278,7 +255,7 @@ def _as_int(value: Any) -> Integer:
 def _range(*bounds: Any) -> Iterator[Integer]:
     """Yield the numbers of `range`; none with step 0."""
     plain = [operator.index(bound) for bound in bounds]
-    if plain[2:] != [0]:
+    if plain[2:] != [0]:  # where Python raises
         yield from map(Integer, range(*plain))
 
 

@@ -36,7 +36,7 @@ from featgraph.program.operations import Nothing
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 from featgraph.reference.facts import Facts
-from featgraph.reference.memory import Memory, Topology
+from featgraph.reference.memory import Memory, Topology, mask_of
 from featgraph.reference.numbers import Integer, as_number, freeze, round_to
 from featgraph.reference.sweep import Sweep, run_triangle
 
@@ -239,7 +239,7 @@ def superstep(
     facts = Facts(program, signature)
     memory = Memory(facts, topology, values, signature, superstep)
     masks = [
-        _mask(given, topology.vertex_count, empty) & topology.living
+        mask_of(given, topology.vertex_count, empty) & topology.living
         for given, empty in ((active, True), (on, True), (also_due, False))
     ]
     with np.errstate(all="ignore"):  # inf and nan are allowed, as in a kernel
@@ -249,14 +249,6 @@ def superstep(
             memory.buffers[record_order][:] = -1
         running.order, running.recorded = order, record_order
         return running.run()
-
-
-def _mask(given: Any, vertex_count: int, default: bool) -> Mask:
-    if given is None:
-        return np.full(vertex_count, default)
-    if isinstance(given, ActiveSet):
-        return given.mask
-    return ActiveSet(vertex_count, given).mask
 
 
 class _Superstep:

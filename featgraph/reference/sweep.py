@@ -105,14 +105,7 @@ class Sweep:
         except UserFunctionError as error:
             if error.where is not None:
                 raise
-            where = self._function.source.where()
-            raise UserFunctionError(
-                error.what,
-                where=where,
-                got=error.got,
-                expected=error.expected,
-                fix=error.fix,
-            ) from error
+            raise error.at(self._function.source.where()) from error
         self._write_all(self._team.lanes)
         return results
 

@@ -325,7 +325,7 @@ def _run(
     """
     until, callback, then = calls
     state, ends = order.run_state.state, False
-    with rare_collections() if order.run_state.is_shared else nullcontext():
+    with rare_collections if order.run_state.is_shared else nullcontext():
         while run.supersteps < max_supersteps and not run.converged:
             order.follow(run)
             before, run_state = run.supersteps, order.run_state

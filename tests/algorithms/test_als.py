@@ -232,7 +232,7 @@ def test_runs_are_repeated_bit_by_bit() -> None:
         ({"factors": 2.5}, "factors=: not an integer"),
         ({"regularization": -1.0}, "regularization out of range"),
         ({"alpha": float("nan")}, "alpha out of range"),
-        ({"solver": "lu"}, "no such solver"),
+        ({"solver": "lu"}, "unknown solver"),
         ({"initial": (np.zeros((2, 2)), np.zeros((2, 2)))}, "another shape"),
         ({"dtype": np.int32}, "not a type of factors"),
     ],

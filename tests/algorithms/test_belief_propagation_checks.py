@@ -32,7 +32,7 @@ BAD = {
         {"unary": np.full((3, 2), np.inf), "is_log": True},
         "below inf",
     ),
-    "mode": ({"mode": "sum"}, "sum-product or max-product"),
+    "mode": ({"mode": "sum"}, "'sum-product', 'max-product'"),
     "damping of one": ({"damping": 1.0}, "damping"),
     "evidence of no vertex": ({"evidence": {3: 0}}, "0 to 2"),
     "evidence of no state": ({"evidence": {1: 2}}, "vertex 1"),

@@ -157,8 +157,8 @@ def test_contradicting_evidence_names_the_variable(form: str, target: str) -> No
 
 
 BAD = {
-    "form": ({"form": "both"}, "auto, pairwise or factors"),
-    "mode": ({"mode": "max"}, "sum-product or max-product"),
+    "form": ({"form": "both"}, "'auto', 'pairwise', 'factors'"),
+    "mode": ({"mode": "max"}, "'sum-product', 'max-product'"),
     "damping": ({"damping": -0.1}, "damping"),
     "three variables": ({"form": "pairwise"}, "3 variables"),
     "unknown": ({"evidence": {"sun": 1}}, "'sun'"),

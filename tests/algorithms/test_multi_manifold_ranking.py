@@ -238,7 +238,7 @@ def test_pull_repeats_bit_by_bit(target: str, rng: np.random.Generator) -> None:
 
 
 BAD = {
-    "normalization": ({"normalization": "sum"}, "hadamard or mean"),
+    "normalization": ({"normalization": "sum"}, "'hadamard', 'mean'"),
     "alpha": ({"alpha": 1.0}, "alpha"),
     "alpha nan": ({"alpha": np.nan}, "alpha"),
     "epsilon": ({"epsilon": -1.0}, "epsilon"),

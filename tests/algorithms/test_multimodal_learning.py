@@ -190,7 +190,7 @@ def test_pull_repeats_bit_by_bit(target: str, rng: np.random.Generator) -> None:
 
 
 BAD = {
-    "normalization": ({"normalization": "sum"}, "symmetric, mean or None"),
+    "normalization": ({"normalization": "sum"}, "'symmetric', 'mean', None"),
     "alpha of one": ({"alpha": [0.5, 0.5]}, "below one"),
     "alpha negative": ({"alpha": [0.5, -0.1]}, "0 or more"),
     "alpha nan": ({"alpha": [0.5, np.nan]}, "below one"),

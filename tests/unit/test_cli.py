@@ -114,7 +114,7 @@ def test_run_writes_a_whole_file(
     status, out, _ = propagate(capsys, *path_files, "--output", str(output), "--quiet")
     assert (status, out) == (0, "")
     assert output.read_text().startswith("vertex,label,probability\n0,7,1\n")
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_run_reads_names_weights_columns_and_gzip(

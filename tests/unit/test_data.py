@@ -117,7 +117,7 @@ def test_files_are_fetched_once(
     (folder / "edges.txt").write_bytes(TEXT[:-1] + b"x")
     assert fetch_data(name) == folder
     assert (folder / "edges.txt").read_bytes() == TEXT
-    assert not list(folder.glob("*.part"))
+    assert not list(folder.glob(".*"))
 
 
 @pytest.mark.parametrize(

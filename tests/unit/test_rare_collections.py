@@ -23,22 +23,22 @@ def thresholds() -> Iterator[tuple[int, int, int]]:
 
 def test_young_objects_are_collected_as_before(thresholds: tuple[int, ...]) -> None:
     young, middle, old = thresholds
-    with rare_collections():
+    with rare_collections:
         assert gc.get_threshold() == (young, middle, _RARER * old)
-        with rare_collections():  # ranks of a process have one collector
+        with rare_collections:  # ranks of a process have one collector
             pass
         assert gc.get_threshold() == (young, middle, _RARER * old)
     assert gc.get_threshold() == thresholds
 
 
 def test_a_failure_brings_them_back(thresholds: tuple[int, ...]) -> None:
-    with pytest.raises(KeyError), rare_collections():
+    with pytest.raises(KeyError), rare_collections:
         raise KeyError
     assert gc.get_threshold() == thresholds
 
 
 def test_what_a_callback_has_set_stays() -> None:
-    with rare_collections():
+    with rare_collections:
         gc.set_threshold(0)
     assert gc.get_threshold()[0] == 0
 
