@@ -47,6 +47,11 @@ graph = fg.Graph.from_edges(
     *ends, vertex_count=COUNT, directed=directed, duplicates="first"
 )
 given = GIVEN
+if "NAME" == "als":
+    from scipy import sparse
+
+    ratings = np.ones(len(ends[0]), np.float32)
+    graph = sparse.coo_array((ratings, ends), shape=(COUNT, COUNT))
 if "NAME" == "label_propagation":
     given = (np.where(np.arange(COUNT) % 20, -1, np.arange(COUNT) % 8),)
 algorithms.NAME(graph, *given, target="cpu")
