@@ -12,7 +12,6 @@ piece is swept.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 
 from featgraph.base.errors import PlanError
@@ -37,7 +36,7 @@ from featgraph.fold.plan.halos import Halo, Split, find_halo, why_not_shared
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, GatherReads, Phase, PlanFacts, Reduction
 from featgraph.fold.plan.worklist import first_settles, is_free, keys_of, why_not_queued
-from featgraph.fold.tree.statements import Access, Whole
+from featgraph.fold.tree.statements import Access, Whole, entity_of, every, name_of
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
@@ -333,14 +332,13 @@ def _check_torn(analysis: Analysis) -> None:
 
 def _check_feature(function: Analysed, name: str) -> None:
     """Raise if a function reads several features of `name` at another vertex."""
-    for node in (n for s in function.body for n in ast.walk(s)):
+    for node in every(function.body):
         if not isinstance(node, Access | Whole) or node.name != name:
             continue
-        entity = node.indices[0]
-        if isinstance(entity, ast.Name) and entity.id == "v":
+        if entity_of(node) == "v":
             continue
         features = node.indices[1:]
-        is_own = all(isinstance(i, ast.Name) and i.id == "f" for i in features)
+        is_own = all(name_of(index) == "f" for index in features)
         if isinstance(node, Whole) or node.is_row or not is_own or len(features) > 1:
             raise PlanError(
                 f"{place_of(function)} reads other features of {name} at another "

@@ -67,7 +67,7 @@ from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.schedules.words import map_words
-from featgraph.fold.tree.statements import Access
+from featgraph.fold.tree.statements import Access, every, name_of
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 
@@ -463,11 +463,11 @@ def _row_length(analysis: Analysis, width: int, members: Sequence[Analysed]) -> 
         return ""
     if any(f.returns_varying for f in members):
         return ""
-    accesses = [n for s in body for n in ast.walk(s) if isinstance(n, Access)]
+    accesses = [n for n in every(body) if isinstance(n, Access)]
     written = {a.name for f in wide for a in f.accesses if a.mode != "read"}
     text = ""
     for one in accesses:
-        own = isinstance(one.indices[-1], ast.Name) and one.indices[-1].id == "f"
+        own = name_of(one.indices[-1]) == "f"
         type_ = analysis.signature.get(one.name)
         if one.name in analysis.temporaries:
             return ""

@@ -56,7 +56,7 @@ from featgraph.fold.schedules.mapping import (
 )
 from featgraph.fold.schedules.table import SCHEDULES, names_for
 from featgraph.fold.schedules.thread import map_threads
-from featgraph.fold.tree.statements import Access, Operate
+from featgraph.fold.tree.statements import Access, Operate, every, name_of
 from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [
@@ -331,14 +331,14 @@ def _solves_in_loop(statement: ast.stmt) -> bool:
 
     All threads of a block with one vertex must take part in the solution.
     """
-    loops = [n for n in ast.walk(statement) if isinstance(n, ast.For | ast.While)]
-    return any(any(_systems(loop)) for loop in loops)
+    loops = (n for n in every([statement]) if isinstance(n, ast.For | ast.While))
+    return any(map(_systems, loops))
 
 
 def _systems(node: ast.AST) -> list[Operate]:
     """Return the calls in `node` that need a work area: of `solve` and `inverse`."""
-    calls = [n for n in ast.walk(node) if isinstance(n, Operate)]
-    return [n for n in calls if primitive_of(n).takes_area]
+    calls = (n for n in every([node]) if isinstance(n, Operate))
+    return [call for call in calls if primitive_of(call).takes_area]
 
 
 #: Least number of features with which rows of real numbers are SIMD vectors (CPU).
@@ -375,8 +375,7 @@ def in_order(
 
 def _is_true(function: Analysed) -> bool:
     """Return whether a function returns the constant True on all paths."""
-    nodes = [node for part in function.body for node in ast.walk(part)]
-    values = [n.value for n in nodes if isinstance(n, ast.Return)]
+    values = [n.value for n in every(function.body) if isinstance(n, ast.Return)]
     ends = isinstance(function.body[-1], ast.Return)
     return ends and all(isinstance(v, ast.Constant) and v.value is True for v in values)
 
@@ -393,9 +392,9 @@ def _ordered(
     types = analysis.signature
     names = {a.name for a in function.accesses} - {options.record_order}
     found = sorted(n for n in names if types[n].kind is PropertyKind.EDGE)
-    nodes = [node for part in function.body for node in ast.walk(part)]
+    nodes = list(every(function.body))
     read = [n for n in nodes if isinstance(n, Access) and n.name in found]
-    edges = [n for n in nodes if isinstance(n, ast.Name) and n.id == "e"]
+    edges = [n for n in nodes if name_of(n) == "e"]
     writes = any(a.name in found and a.mode != "read" for a in function.accesses)
     fits = all(types[n].item_shape == () and types[n].dtype in _SHUFFLED for n in found)
     if options.checked or writes or len(read) != len(edges) or not fits:

@@ -38,7 +38,7 @@ from featgraph.fold.printing.writer import (
     make_function,
     print_function,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, code, when
+from featgraph.fold.tree.statements import Body, Rewriting, code, every, when
 
 __all__ = [
     "DECORATOR",
@@ -192,11 +192,9 @@ def _compiled(flags: str, body: Body, plan: FoldPlan) -> str:
     function that returns False. Modules with reals keep it: without it, LLVM contracts
     other multiplications and additions.
     """
-    calls = (n for s in body for n in ast.walk(s) if isinstance(n, ast.Call))
+    called = {ast.unparse(n.func) for n in every(body) if isinstance(n, ast.Call)}
     made = {"np.empty", "np.zeros", "tiles.zeros"}
-    if plan.analysis.has_reals or made.isdisjoint(
-        ast.unparse(call.func) for call in calls
-    ):
+    if plan.analysis.has_reals or made.isdisjoint(called):
         return f"njit(**{flags})"
     return f'njit(**{{**{flags}, "_nrt": True}})'
 

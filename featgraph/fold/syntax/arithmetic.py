@@ -30,6 +30,7 @@ from featgraph.fold.tree.statements import (
     MathCall,
     Numeric,
     Rewriting,
+    contains,
     copy_location,
     every,
 )
@@ -91,8 +92,7 @@ def uses_numbers(statements: Iterable[ast.stmt], cuda: bool) -> bool:
     return any(
         isinstance(node, Numeric)
         or (cuda and isinstance(node, MathCall) and node.of_real)
-        for statement in statements
-        for node in ast.walk(statement)
+        for node in every(statements)
     )
 
 
@@ -124,7 +124,7 @@ def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> 
     if combine.rules.gives == "bool" or returned == "real":
         return returned
     if returned == "bool" and not combine.is_arg:
-        for node in (each for statement in body for each in ast.walk(statement)):
+        for node in every(body):
             if isinstance(node, ast.Return) and node.value is not None:
                 node.value = _counted(node.value)
     counts = function.kind.reduces and combine.rules.gives
@@ -291,8 +291,7 @@ def compared(
     kinds = {_kind(n, t) for n, t in typed}
     if not {"integer", "real"} <= kinds:
         return None
-    inner = [each for between, _ in typed[1:-1] for each in ast.walk(between)]
-    if any(isinstance(each, Atomic) for each in inner):
+    if any(contains(between, Atomic) for between, _ in typed[1:-1]):
         raise source.error(
             "a chain of comparisons of integers and real numbers with an atomic "
             "operation inside",
@@ -356,7 +355,7 @@ def choice(
     values : list of (ast.expr, str)
         All operands, in the type of the result.
     """
-    if any(isinstance(n, Atomic) for test in tested for n in ast.walk(test)):
+    if any(contains(test, Atomic) for test in tested):
         word = "or" if isinstance(node.op, ast.Or) else "and"
         raise source.error(
             f"`{word}` of numbers, one of which an atomic operation returns",

@@ -30,6 +30,8 @@ from featgraph.fold.tree.statements import (
     Whole,
     assigned_names,
     copy_location,
+    entity_of,
+    every,
     is_reversed,
 )
 from featgraph.program.functions import FunctionKind
@@ -39,7 +41,7 @@ __all__ = [
     "BUILTIN_ARRAYS", "BUILTIN_SCALARS", "CANONICAL", "EDGES", "NUMBER", "FreshNames",
     "Names", "argument_counts", "ends_of", "forms_of", "is_at_end", "is_elsewhere",
     "is_plain", "letters", "math_name", "name_temporaries", "redirected",
-    "rename_locals", "with_numbers",
+    "rename_locals", "unused_name", "with_numbers",
 ]  # fmt: skip
 
 #: Parameter names of generated functions, by role.
@@ -133,6 +135,13 @@ def is_plain(name: str) -> bool:
     )
 
 
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Return a name with as many underscores behind it as make it unused."""
+    while name in taken:
+        name += "_"
+    return name
+
+
 def _is_generated(name: str, hidden: Collection[str]) -> bool:
     """Return whether generated code may use a name, as for a copy: ``x_3``."""
     return name in hidden or re.search(r"_\d+$", name) is not None
@@ -199,13 +208,9 @@ def rename_locals(
         fresh = name if plain else f"local_{count}"
         if _is_generated(fresh, hidden) or fresh.startswith("_"):
             fresh = f"{fresh.strip('_')}_"
-        while fresh in used:
-            fresh += "_"
-        used.add(fresh)
-        mapping[name] = fresh
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Name):
-            continue
+        mapping[name] = unused_name(fresh, used)
+        used.add(mapping[name])
+    for node in (n for n in every([tree]) if isinstance(n, ast.Name)):
         if node.id in mapping:
             node.id = mapping[node.id]
         else:  # a captured name may equal a new name of a parameter
@@ -364,7 +369,7 @@ def redirected(
     ends : set of str
         Parameter names of vertices: see `ends_of`.
     """
-    for node in (inner for statement in body for inner in ast.walk(statement)):
+    for node in every(body):
         if isinstance(node, Atomic) and is_elsewhere(node, ends):
             node.name = outboxes.get((node.name, node.op), node.name)
         elif isinstance(node, Access | Whole) and not is_at_end(node, ends):
@@ -375,7 +380,7 @@ def redirected(
 
 def is_at_end(node: Access | Whole, ends: frozenset[str]) -> bool:
     """Return whether an access is to a vertex that is a parameter of the function."""
-    return any(isinstance(i, ast.Name) and i.id in ends for i in node.indices[:1])
+    return entity_of(node) in ends
 
 
 def is_elsewhere(node: Atomic, ends: frozenset[str]) -> bool:
@@ -385,10 +390,7 @@ def is_elsewhere(node: Atomic, ends: frozenset[str]) -> bool:
     are its own. The corners and edges of a triangle are all on its rank, some of them
     as ghosts, whose sums are sent to their owners.
     """
-    first = node.indices[0]
+    entity = entity_of(node)
     if "w" in ends:
-        return not (
-            is_reversed(first)
-            or (isinstance(first, ast.Name) and first.id in ends | EDGES)
-        )
-    return not (isinstance(first, ast.Name) and first.id in {"v", "e"})
+        return entity not in ends | EDGES and not is_reversed(node.indices[0])
+    return entity not in {"v", "e"}

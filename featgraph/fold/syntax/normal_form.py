@@ -28,9 +28,13 @@ from featgraph.fold.tree.statements import (
     Operate,
     Whole,
     assigned_names,
+    contains,
     copied,
     copy_location,
+    every,
+    name_of,
     narrowed,
+    test_of,
 )
 from featgraph.program.operations import Collaborative, broadcast
 from featgraph.program.source import FunctionSource
@@ -48,7 +52,7 @@ def is_collective(node: ast.AST) -> bool:
 
 def has_collective(node: ast.AST) -> bool:
     """Return whether `node` contains a call in which all lanes take part."""
-    return any(is_collective(inner) for inner in ast.walk(node))
+    return any(map(is_collective, every([node])))
 
 
 def normal_form(
@@ -96,7 +100,7 @@ class _Expressions:
         #: Local -> number of statements that bind it.
         self.bindings = Counter(
             n.id
-            for n in ast.walk(tree)
+            for n in every([tree])
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         )
         #: Locals made by `_bind` that may still be replaced by the user's target.
@@ -149,7 +153,7 @@ class _Expressions:
         return any(
             is_collective(inner)
             or (isinstance(inner, Helper) and self._helper_collective(inner))
-            for inner in ast.walk(node)
+            for inner in every([node])
         )
 
     def _helper_collective(self, node: Helper) -> bool:
@@ -238,11 +242,11 @@ class _Expressions:
         self, vector: ast.expr, index: ast.expr, out: list[ast.stmt]
     ) -> ast.expr:
         """Return a vector at feature `index`: another access, or a broadcast."""
-        if isinstance(vector, Access) and _is_feature(vector.indices[-1]):
+        if isinstance(vector, Access) and name_of(vector.indices[-1]) == "f":
             indices = [copied(i) for i in (*vector.indices[:-1], index)]
             return copy_location(Access(vector.name, vector.version, indices), vector)
         vector = self.value(copied(vector), out)
-        if _is_feature(index):
+        if name_of(index) == "f":
             return vector
         call = copy_location(Operate(broadcast, [vector, copied(index)]), vector)
         return self._bind("shared", call, out)
@@ -410,10 +414,6 @@ class _Substitution(ast.NodeTransformer):
         return node
 
 
-def _is_feature(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "f"
-
-
 def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]:
     """Return the locals whose values differ between features; `f` is one of them.
 
@@ -446,12 +446,11 @@ def varies(node: ast.AST, names: set[str] | frozenset[str]) -> bool:
 
 def loop_varies(node: ast.For | ast.While, names: set[str] | frozenset[str]) -> bool:
     """Return whether features may leave a loop or iteration at different times."""
-    test = node.iter if isinstance(node, ast.For) else node.test
-    return varies(test, names) or any(
+    return varies(test_of(node), names) or any(
         isinstance(inner, ast.If)
         and varies(inner.test, names)
-        and any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(inner))
-        for inner in ast.walk(node)
+        and contains(inner, ast.Break | ast.Continue)
+        for inner in every([node])
     )
 
 
@@ -497,8 +496,7 @@ def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> Non
                 ),
             )
         if isinstance(node, ast.If | ast.For):
-            test = node.test if isinstance(node, ast.If) else node.iter
-            if varies(test, names):
+            if varies(test_of(node), names):
                 raise source.error(
                     "a collaborative call under a condition that is not uniform",
                     node,
@@ -511,7 +509,8 @@ def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> Non
                         "the call out"
                     ),
                 )
-            if isinstance(node, ast.For) and _leaves(node):
+            leaves = ast.Break | ast.Continue | ast.Return
+            if isinstance(node, ast.For) and contains(node, leaves):
                 raise source.error(
                     "break, continue and return cannot be used in a loop with "
                     "collaborative calls",
@@ -524,9 +523,7 @@ def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> Non
 def returns_apart(node: ast.stmt, names: set[str] | frozenset[str]) -> bool:
     """Return whether `node` has a return that only some features take."""
     if isinstance(node, ast.If | ast.While | ast.For):
-        test = node.iter if isinstance(node, ast.For) else node.test
-        has_return = any(isinstance(inner, ast.Return) for inner in ast.walk(node))
-        if has_return and varies(test, names):
+        if contains(node, ast.Return) and varies(test_of(node), names):
             return True
         children = [*node.body, *node.orelse]
         return any(returns_apart(child, names) for child in children)
@@ -535,25 +532,7 @@ def returns_apart(node: ast.stmt, names: set[str] | frozenset[str]) -> bool:
 
 def returns_varying(body: list[ast.stmt], varying: frozenset[str]) -> bool:
     """Return whether the value of a function differs between features."""
-    returns = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Return)]
+    returns = [n for n in every(body) if isinstance(n, ast.Return)]
     if any(r.value is not None and varies(r.value, varying) for r in returns):
         return True
-    branches = [
-        n
-        for s in body
-        for n in ast.walk(s)
-        if isinstance(n, ast.If | ast.For | ast.While)
-    ]
-    return any(
-        varies(b.iter if isinstance(b, ast.For) else b.test, varying)
-        and any(isinstance(n, ast.Return) for n in ast.walk(b))
-        for b in branches
-    )
-
-
-def _leaves(node: ast.For) -> bool:
-    """Return whether a loop contains a break, continue or return."""
-    return any(
-        isinstance(inner, ast.Break | ast.Continue | ast.Return)
-        for inner in ast.walk(node)
-    )
+    return any(returns_apart(node, varying) for node in body)

@@ -24,7 +24,9 @@ from featgraph.fold.tree.statements import (
     Whole,
     assigned_names,
     copied,
+    every,
     narrowed,
+    test_of,
 )
 from featgraph.program.source import FunctionSource
 
@@ -135,7 +137,7 @@ def resolve_function(
 
 def _check_statements(source: FunctionSource, body: list[ast.stmt]) -> None:
     """Raise for statements that cannot be folded."""
-    for node in (inner for statement in body for inner in ast.walk(statement)):
+    for node in every(body):
         if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
             name = type(node).__name__
             raise source.error(
@@ -217,13 +219,10 @@ def _check_rows(
     given: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, Operate):
-            given |= {id(n) for a in node.args for n in ast.walk(a)}
+            given |= set(map(id, every(node.args)))
     for node in ast.walk(tree):
-        if not isinstance(node, Whole) and not (
-            isinstance(node, Access) and node.is_row
-        ):
-            continue
-        if id(node) not in given:
+        is_whole = isinstance(node, Whole) or (isinstance(node, Access) and node.is_row)
+        if is_whole and id(node) not in given:
             name = f"d.{node.name}"
             first = {"vertex": ["v"], "into": ["v"], "edge": ["e"]}
             indices = first.get(kinds.get(node.name, ""), [])
@@ -259,8 +258,7 @@ def _check_bound(
             reached = [end for end in ends if end is not None]
             bound = frozenset.intersection(*reached) if reached else None
         elif isinstance(node, ast.For | ast.While):
-            test = node.iter if isinstance(node, ast.For) else node.test
-            _check_read(source, test, bound, names)
+            _check_read(source, test_of(node), bound, names)
             if isinstance(node, ast.For):
                 bound |= assigned_names(node.target)
             end = _check_bound(source, node.body, bound, names)
@@ -322,9 +320,7 @@ class _Resolver(Calls):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.Assign:
         read = copied(node.target)
-        for inner in ast.walk(read):
-            if hasattr(inner, "ctx") and inner is read:
-                inner.ctx = ast.Load()
+        read.ctx = ast.Load()
         value = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
         plain = ast.Assign(targets=[node.target], value=value)
         return self.visit_Assign(ast.copy_location(plain, node))

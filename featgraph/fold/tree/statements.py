@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import UnionType
 from typing import Any, ClassVar, TypeVar, cast
 
 from featgraph.program.operations import Collaborative, Operation
@@ -459,6 +460,26 @@ class Identity(_Node):
     _fields = ()
 
 
+def contains(node: ast.AST, kinds: type[ast.AST] | UnionType) -> bool:
+    """Return whether a tree has a node of some classes."""
+    return any(isinstance(part, kinds) for part in every([node]))
+
+
+def name_of(node: object) -> str:
+    """Return the identifier of a name; "" for any other node."""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_of(node: ast.If | ast.For | ast.While) -> ast.expr:
+    """Return the condition of a branch or loop, or the iterable of a `for`."""
+    return node.iter if isinstance(node, ast.For) else node.test
+
+
+def entity_of(node: Access | Whole | Atomic) -> str:
+    """Return the name of the vertex or edge of an entry; "" if it is computed."""
+    return name_of(node.indices[0]) if node.indices else ""
+
+
 AnyNode = TypeVar("AnyNode", bound=ast.AST)
 
 
@@ -519,17 +540,14 @@ def symbol(node: ast.BinOp) -> str:
 
 def names_read(node: ast.AST) -> set[str]:
     """Return the local names that `node` reads."""
-    return {
-        inner.id
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
-    }
+    return _names_in(node, ast.Load)
 
 
 def assigned_names(node: ast.AST) -> set[str]:
     """Return the local names that `node` binds."""
-    return {
-        inner.id
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
-    }
+    return _names_in(node, ast.Store)
+
+
+def _names_in(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    names = (part for part in every([node]) if isinstance(part, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, context)}

@@ -21,9 +21,9 @@ from featgraph.fold.analysis.gathers import combine_of, needs_guard, temporaries
 from featgraph.fold.passes.bodies.memory import Memory, Site, Staged, shared_matrices_of
 from featgraph.fold.passes.bodies.nodes import Row
 from featgraph.fold.schedules.mapping import Mapping
-from featgraph.fold.syntax.names import NUMBER, FreshNames
+from featgraph.fold.syntax.names import NUMBER, FreshNames, unused_name
 from featgraph.fold.tree.passes import Pass
-from featgraph.fold.tree.statements import Access, Body, Cast, Identity
+from featgraph.fold.tree.statements import Access, Body, Cast, Identity, contains
 from featgraph.program.combines import NO_SOURCE, identity_value
 from featgraph.program.signature import Real
 
@@ -105,13 +105,8 @@ class Context:
 
     def values_of(self, function: Analysed) -> dict[str, str]:
         """Map edge properties that are passed by value to the names of arguments."""
-        found = {}
-        for name in self.ordered:
-            given = f"{name}_e"
-            while given in function.variables:
-                given += "_"
-            found[name] = given
-        return found
+        taken = function.variables
+        return {name: unused_name(f"{name}_e", taken) for name in self.ordered}
 
 
 @dataclass(frozen=True)
@@ -212,8 +207,7 @@ class BodyFacts:
     def leaves_early(self) -> bool:
         """Whether it has early returns, behind which lanes run on, masked."""
         before = self.function.body[:-1]
-        has_return = any(isinstance(n, ast.Return) for s in before for n in ast.walk(s))
-        return self.predicated and has_return
+        return self.predicated and any(contains(s, ast.Return) for s in before)
 
     @property
     def live(self) -> str:

@@ -43,11 +43,13 @@ from featgraph.fold.tree.statements import (
     Whole,
     code,
     copied,
+    every,
     expression,
     is_reversed,
+    name_of,
     when,
 )
-from featgraph.program.signature import GENERATED, Real
+from featgraph.program.signature import Real
 
 __all__ = [
     "STRIDES", "IndexChecks", "Memory", "Site", "Staged", "array_of", "find_staged",
@@ -121,13 +123,9 @@ def array_of(node: Access | Array | Atomic, memory: Memory) -> ast.expr:
     """Return the array of an access."""
     version = "now" if isinstance(node, Atomic) else node.version
     if version == INDEXED:
-        [array] = [
-            n.value
-            for n in ast.walk(expression(memory.indexed[node.name].format(_PLACE)))
-            if isinstance(n, ast.Subscript)
-            and isinstance(n.slice, ast.Name)
-            and n.slice.id == _PLACE
-        ]
+        form = expression(memory.indexed[node.name].format(_PLACE))
+        parts = (n for n in every([form]) if isinstance(n, ast.Subscript))
+        [array] = [part.value for part in parts if name_of(part.slice) == _PLACE]
         return array
     if node.name in memory.temporaries and isinstance(node, Access):
         return ast.Name(node.name)
@@ -405,21 +403,20 @@ def shared_matrices_of(function: Analysed, analysis: Analysis) -> dict[str, set[
     found: dict[str, set[bool]] = {}
     if function.is_scalar:
         return found
-    for statement in function.body:
-        for node in ast.walk(statement):
-            if not isinstance(node, Operate) or not primitive_of(node).multiplies:
-                continue
-            matrix, transpose = node.args[0], node.option("transpose")
-            if not isinstance(matrix, Whole) or matrix.indices:
-                continue
-            type_ = analysis.signature.get(matrix.name)
-            if type_ is None or type_.item_shape != (function.width,) * 2:
-                continue
-            if transpose is None or isinstance(transpose, ast.Constant):
-                turns = {transpose is not None and bool(transpose.value)}
-            else:
-                turns = {False, True}
-            found.setdefault(matrix.name, set()).update(turns)
+    for node in every(function.body):
+        if not isinstance(node, Operate) or not primitive_of(node).multiplies:
+            continue
+        matrix, transpose = node.args[0], node.option("transpose")
+        if not isinstance(matrix, Whole) or matrix.indices:
+            continue
+        type_ = analysis.signature.get(matrix.name)
+        if type_ is None or type_.item_shape != (function.width,) * 2:
+            continue
+        if transpose is None or isinstance(transpose, ast.Constant):
+            turns = {transpose is not None and bool(transpose.value)}
+        else:
+            turns = {False, True}
+        found.setdefault(matrix.name, set()).update(turns)
     return found
 
 
@@ -455,8 +452,7 @@ def find_staged(
         # as fast from the L1 cache as from shared memory.
         if mapping.lanes_per_edge > 1 and has_pieces(mapping, width):
             del turns[name]
-    taken = analysis.emitted | set(analysis.signature) | GENERATED
-    taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
+    taken = analysis.names
     staged: dict[str, Staged] = {}
     left = STAGED_BYTES // analysis.real.itemsize
     for name in sorted(turns):

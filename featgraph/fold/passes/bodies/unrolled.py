@@ -42,6 +42,7 @@ from featgraph.fold.tree.statements import (
     Operate,
     Whole,
     code,
+    contains,
     copied,
     expression,
     is_same,
@@ -151,8 +152,7 @@ class Copies(Form):
             node.value = self._any(node.value.value, node.value.is_masked)
             return [node]
         one = node.body[0] if isinstance(node, Masked) else node
-        atomics = any(isinstance(n, Atomic) for n in ast.walk(one))
-        is_copied = varies(one, self.varying) or atomics
+        is_copied = varies(one, self.varying) or contains(one, Atomic)
         count = self.facts.count if is_copied else 1
         return [_Copied(self, j).visit(copied(node)) for j in range(count)]
 
@@ -160,7 +160,7 @@ class Copies(Form):
         """Return the values of all features, or their common verdict."""
         entries: list[ast.expr] = []
         # An edge function returns forwarded entries behind its verdict.
-        if isinstance(value, ast.Tuple) and self._has_all(value):
+        if isinstance(value, ast.Tuple) and contains(value, ast.Starred):
             entries = [e for x in value.elts[1:] for e in self._all(x)]
             value = value.elts[0]
         if isinstance(value, ast.Starred):
@@ -172,9 +172,6 @@ class Copies(Form):
         values += entries
         one = values[0] if len(values) == 1 else ast.Tuple(values, ast.Load())
         return [ast.Return(one)]
-
-    def _has_all(self, value: ast.Tuple) -> bool:
-        return any(isinstance(x, ast.Starred) for x in value.elts)
 
     def _all(self, node: ast.expr) -> list[ast.expr]:
         """Return all copies of ``*x``."""

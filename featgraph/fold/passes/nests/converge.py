@@ -62,6 +62,7 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     agreed,
     code,
+    contains,
     copied,
     every,
     noted,
@@ -90,8 +91,7 @@ class ConvergeRows(Rewriting):
         out = code("")
         together = self.binding.together
         finds_rows = together is not None and together.is_shared
-        goes_on = any(isinstance(n, Degree | ForEdges) for n in every(node.body))
-        if not finds_rows and goes_on:
+        if not finds_rows and contains(node, Degree | ForEdges):
             out += self.layout.row(node.vertex)
             if self.binding.part:
                 out += self.layout.cut(*self.binding.part)
@@ -492,7 +492,7 @@ def _meets(facts: NestFacts, body: Body) -> bool:
 
 def _runs(body: Body) -> bool:
     """Whether a body runs functions with a verdict."""
-    return any(isinstance(node, Run) for node in every(body))
+    return any(contains(node, Run) for node in body)
 
 
 def _taken(facts: NestFacts, node: ForEdges, n: int) -> tuple[Body, Body, list[Filled]]:

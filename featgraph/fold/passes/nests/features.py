@@ -24,7 +24,9 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     code,
     copied,
+    every,
     expression,
+    name_of,
     when,
 )
 
@@ -266,7 +268,10 @@ class _Feature(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         """Substitute the feature in the arguments of a call."""
         argument = expression(self.axis.argument(self.j))
-        node.args = [argument if _is_feature(a) else self._place(a) for a in node.args]
+        node.args = [
+            argument if name_of(given) == "f" else self._place(given)
+            for given in node.args
+        ]
         return node
 
     def _place(self, node: ast.expr) -> Any:
@@ -277,10 +282,10 @@ class _Feature(ast.NodeTransformer):
         if isinstance(node, ast.Tuple):
             node.elts = [self._index(part) for part in node.elts]
             return node
-        if isinstance(node, ast.Name) and node.id == "j":
+        if name_of(node) == "j":
             return ast.Constant(self.j)
         feature = expression(self.axis.feature(self.j))
-        return feature if _is_feature(node) else self.visit(node)
+        return feature if name_of(node) == "f" else self.visit(node)
 
 
 class _Renamed(ast.NodeTransformer):
@@ -293,11 +298,7 @@ class _Renamed(ast.NodeTransformer):
 
 def _is_wide(test: ast.expr) -> bool:
     """Whether a test depends on the feature."""
-    return any(_is_feature(n) for n in ast.walk(test))
-
-
-def _is_feature(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "f"
+    return any(name_of(node) == "f" for node in every([test]))
 
 
 def _loaded(axis: FeatureAxis, row: RowLoad, j: int) -> ast.expr:

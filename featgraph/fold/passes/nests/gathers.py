@@ -48,6 +48,7 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     agreed,
     code,
+    every,
     expression,
     noted,
     when,
@@ -165,9 +166,10 @@ class LeaveEarly(_OfGathers):
             return None
         test = leaving_test(rest[0])
         own = set(facts.plan.analysis.signature)
-        if test is None or not all(
-            n.name in own for n in ast.walk(test) if isinstance(n, Access)
-        ):
+        if test is None:
+            return None
+        read = {n.name for n in every([test]) if isinstance(n, Access)}
+        if not read <= own:
             return None
         return lowered(test, facts.context.memory(rest[0]))
 
