@@ -29,6 +29,7 @@ from featgraph.fold.tree.statements import (
     entity_of,
     every,
     is_reversed,
+    is_same,
     name_of,
     narrowed,
     test_of,
@@ -422,15 +423,13 @@ def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
     `checks.check_shared_entries`.
     """
     targets = _targets(body)
-    last = {
-        (t.name, t.version): ast.dump(t.indices[-1]) for t in targets if t.indices[1:]
-    }
+    last = {(t.name, t.version): t.indices[-1] for t in targets if t.indices[1:]}
     for node in every(body):
         if not isinstance(node, Access | Whole) or any(node is t for t in targets):
             continue
         wrote = last.get((node.name, node.version))
         if wrote is not None and (
-            isinstance(node, Whole) or ast.dump(node.indices[-1]) != wrote
+            isinstance(node, Whole) or not is_same(node.indices[-1], wrote)
         ):
             raise source.error(
                 f"{node.name!r} is read at another feature than the same function "

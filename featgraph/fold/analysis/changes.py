@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -35,6 +34,7 @@ from featgraph.fold.tree.statements import (
     Access,
     Whole,
     contains,
+    copied,
     entity_of,
     every,
     is_reversed,
@@ -267,7 +267,7 @@ def _as_seen(
     function: Analysed, reads: tuple[str, ...], analysis: Analysis
 ) -> Analysed:
     """Return a gather that reads kept values, so that it returns old contributions."""
-    body = copy.deepcopy(function.body)
+    body = tuple(map(copied, function.body))
     for node in every(body):
         if isinstance(node, Access | Whole) and node.name in reads:
             node.version = "seen"

@@ -14,7 +14,6 @@ to unsigned integers; it is the last pass over both.
 from __future__ import annotations
 
 import ast
-import copy
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +30,7 @@ from featgraph.fold.tree.statements import (
     Numeric,
     Rewriting,
     contains,
+    copied,
     copy_location,
     every,
 )
@@ -174,7 +174,7 @@ def stepped(arguments: list[ast.expr]) -> list[ast.expr]:
     if len(arguments) < 3 or integer_literal(arguments[2]) is not None:
         return arguments
     start, stop, step = arguments
-    end = Numeric("range_stop", [copy.deepcopy(start), stop, copy.deepcopy(step)])
+    end = Numeric("range_stop", [copied(start), stop, copied(step)])
     return [
         start,
         copy_location(end, stop),
@@ -299,7 +299,7 @@ def compared(
             fix="give its value to a name first",
         )
     pairs = [
-        _pair(copy.deepcopy(left), op, right, node)
+        _pair((copied(left[0]), left[1]), op, right, node)
         for left, op, right in zip(typed, node.ops, typed[1:], strict=False)
     ]
     if len(pairs) == 1:

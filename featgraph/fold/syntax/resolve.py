@@ -216,23 +216,22 @@ def _check_rows(
     source: FunctionSource, tree: ast.AST, kinds: Mapping[str, str]
 ) -> None:
     """Raise for whole rows and matrices that are not in an argument of an operation."""
-    given: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, Operate):
-            given |= set(map(id, every(node.args)))
-    for node in ast.walk(tree):
-        is_whole = isinstance(node, Whole) or (isinstance(node, Access) and node.is_row)
-        if is_whole and id(node) not in given:
-            name = f"d.{node.name}"
-            first = {"vertex": ["v"], "into": ["v"], "edge": ["e"]}
-            indices = first.get(kinds.get(node.name, ""), [])
-            indices += ["i", "f"] if isinstance(node, Whole) else ["f"]
-            raise source.error(
-                f"{name} as a whole is no value",
-                node,
-                expected=f"{name}[{', '.join(indices)}], or the whole as an argument "
-                "of an operation",
-            )
+    nodes = list(every([tree]))
+    calls = (node for node in nodes if isinstance(node, Operate))
+    given = {id(part) for call in calls for part in every(call.args)}
+    for node in (n for n in nodes if isinstance(n, Access | Whole)):
+        if id(node) in given or not (isinstance(node, Whole) or node.is_row):
+            continue
+        name = f"d.{node.name}"
+        first = {"vertex": ["v"], "into": ["v"], "edge": ["e"]}
+        indices = first.get(kinds.get(node.name, ""), [])
+        indices += ["i", "f"] if isinstance(node, Whole) else ["f"]
+        raise source.error(
+            f"{name} as a whole is no value",
+            node,
+            expected=f"{name}[{', '.join(indices)}], or the whole as an argument "
+            "of an operation",
+        )
 
 
 #: Locals that are bound on every path to a statement; None if no path reaches it.

@@ -335,7 +335,7 @@ class IndexChecks(Rewriting):
         self.generic_visit(node)
         tests = self._tests(node, indices)
         test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
-        zeros = [ast.Constant(0) for _ in indices]
+        zeros: list[ast.expr] = [ast.Constant(0) for _ in indices]
         return ast.IfExp(test, node, Access(node.name, "now", zeros))
 
     def _tests(self, node: Access | Atomic, indices: list[ast.expr]) -> list[ast.expr]:
