@@ -32,7 +32,7 @@ from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
 from featgraph.fold.plan.worklist import combines_once
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.schedules.intersect_rows import Oriented, SortedRows
-from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
+from featgraph.fold.tree.layout import AdjacencyLayout, Csr
 from featgraph.fold.tree.nodes import RowLoad, Target
 from featgraph.fold.tree.statements import Body, code, expression
 from featgraph.program.combines import Combine
@@ -375,7 +375,7 @@ TWINS = "edge_twin"
 
 
 @dataclass(frozen=True)
-class _Runs(WalkedByPlace):
+class _Runs(AdjacencyLayout):
     """Rows that are runs of slots in a pool, in any order; a place is a slot.
 
     Idle lanes may load any slot: the start of an empty row is a slot of the pool, and
