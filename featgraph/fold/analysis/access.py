@@ -560,9 +560,7 @@ class _Walk:
 
 def _covers_entry(target: Access) -> bool:
     """Return whether all features write the whole entry: ``[v]`` or ``[v, f]``."""
-    if len(target.indices) == 1:
-        return True
-    return len(target.indices) == 2 and name_of(target.indices[-1]) == "f"
+    return list(map(name_of, target.indices[1:])) in ([], ["f"])
 
 
 #: Version of an `Access` that reads the result of a gather from memory.

@@ -545,7 +545,8 @@ class _Analyser:
         scalars |= {
             n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
         }
-        if self.result.renumbered and _is_arg(function):
+        is_gather = self.result.renumbered and function.kind.gathers
+        if is_gather and _combine_of(function).is_arg:
             scalars |= {NUMBER}  # sources of an argmin or argmax are the user's ids
         return Analysed(
             name=_emitted_name(function.name, self.taken),
@@ -769,10 +770,6 @@ def _reduced(analysed: Analysed) -> tuple[int, ...]:
 
 def _combine_of(function: UserFunction) -> Combine:
     return cast("GatherFunction | ReduceFunction", function).combine
-
-
-def _is_arg(function: UserFunction) -> bool:
-    return function.kind.gathers and _combine_of(function).is_arg
 
 
 def _outer_product(

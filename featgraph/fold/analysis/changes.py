@@ -544,7 +544,7 @@ class _Reads:
 
     def _of_edge(self, function: Analysed) -> Iterator[Unannounced]:
         """Yield reads of an edge function; an edge is due when its source is active."""
-        lasting = _own_in_writes(function)
+        lasting = _Dependence(function).reads()
         for node in _reads(function):
             name, problem = node.name, None
             if entity_of(node) == "v":
@@ -604,15 +604,6 @@ def _reads(function: Analysed) -> Iterator[Access | Whole]:
                 yield node
 
 
-def _own_in_writes(function: Analysed) -> set[ast.AST]:
-    """Return the reads at the function's own edge on which its written values depend.
-
-    Reads on which only the verdict depends are left out: an edge that is not due may
-    have another verdict, but it would write the values that are there already.
-    """
-    return _Dependence(function).reads()
-
-
 _LEAVING = ast.Return | ast.Break | ast.Continue
 
 
@@ -620,7 +611,9 @@ class _Dependence:
     """Finds the reads of a function at its own edge on which written values depend.
 
     Data flow is by name, not by path: a local depends on the reads of all assignments
-    to it, and of the conditions around them.
+    to it, and of the conditions around them. Reads on which only the verdict depends
+    are left out: an edge that is not due may have another verdict, but it would write
+    the values that are there already.
     """
 
     def __init__(self, function: Analysed) -> None:

@@ -416,7 +416,8 @@ def needs_guard(node: ast.AST, helpers: Mapping[str, HelperFunction]) -> bool:
             return True
         if isinstance(inner, ast.Assign) and contains(inner.value, Atomic):
             return True
-        if isinstance(inner, Helper) and _may_hang(helpers.get(inner.emitted), helpers):
+        called = helpers.get(inner.emitted) if isinstance(inner, Helper) else None
+        if called is not None and any(needs_guard(s, helpers) for s in called.body):
             return True
         if isinstance(inner, Access | Whole | Atomic) and not all(
             map(_is_valid, inner.indices)
@@ -427,12 +428,6 @@ def needs_guard(node: ast.AST, helpers: Mapping[str, HelperFunction]) -> bool:
 
 def _is_constant(node: ast.AST) -> bool:
     return name_of(node) == "range" or isinstance(node, ast.Constant | ast.Call)
-
-
-def _may_hang(
-    helper: HelperFunction | None, helpers: Mapping[str, HelperFunction]
-) -> bool:
-    return helper is not None and any(needs_guard(s, helpers) for s in helper.body)
 
 
 def _is_valid(index: ast.expr) -> bool:

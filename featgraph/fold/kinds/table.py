@@ -217,10 +217,6 @@ EXCLUSIVE = PhaseKind(
 )  # fmt: skip
 
 
-def _title_triangle(facts: NestFacts) -> str:
-    return _intersection(facts).does
-
-
 def _intersection(facts: NestFacts) -> Intersection:
     schedule = facts.schedule
     if not isinstance(schedule, Intersection):
@@ -243,8 +239,9 @@ def _nest_triangle(facts: NestFacts) -> Body:
 
 
 TRIANGLE = PhaseKind(
-    "triangle", lambda f, pushes: f.kind.intersects, _title_triangle,
-    _arguments_triangle, _nest_triangle, "prepare_triangles", "finish_triangles",
+    "triangle", lambda f, pushes: f.kind.intersects,
+    lambda facts: _intersection(facts).does, _arguments_triangle, _nest_triangle,
+    "prepare_triangles", "finish_triangles",
     intersects=True, chunks="triangle_chunks", chunk=("first", "last"),
 )  # fmt: skip
 

@@ -144,7 +144,7 @@ def _work_of(
         ends_early=any(map(_ends_early, gathers)),
         operates=any(f.operations for f in members),
         meets_at_edges=any(f.collective and f.kind.along_edges for f in members),
-        multiplies=_multiplies(members),
+        multiplies=any(f.kind.along_edges and f.multiplies for f in members),
         keeps_state=options.asynchronous or options.incremental is not None,
         forced=frozenset(name for name, _ in options.mapping),
         long_row=SUM_BLOCK if traits.long_rows else 0, has_giant=traits.has_giant,
@@ -255,11 +255,6 @@ def _chooses(function: Analysed) -> bool:
     is_exact = all(operation.is_exact for operation in operations)
     compares = any(operation.compares for operation in operations)
     return function.kind.writes_vertices and compares and is_exact
-
-
-def _multiplies(members: Sequence[Analysed]) -> bool:
-    """Return whether a function on edges multiplies a matrix."""
-    return any(f.kind.along_edges and f.multiplies for f in members)
 
 
 def _sweeps_edges(kind: PhaseKind, members: Sequence[Analysed]) -> bool:

@@ -129,22 +129,18 @@ class Sized(Protocol):
     @property
     def vertex_count(self) -> int:
         """V."""
-        ...
 
     @property
     def edge_count(self) -> int:
         """E, directed edges."""
-        ...
 
     @property
     def directed(self) -> bool:
         """False if every edge has a twin."""
-        ...
 
     @property
     def sides(self) -> tuple[int, ...] | None:
         """Number of vertices of each side; None without sides."""
-        ...
 
 
 def needs_wide_positions(edge_count: int) -> bool:
@@ -239,11 +235,6 @@ def traits_of_degrees(
     )
 
 
-def _floor(number: int, most: int) -> int:
-    """Return a number rounded down to a power of two, from 1 to `most`."""
-    return min(most, 1 << max(number.bit_length() - 1, 0))
-
-
 def _longest(graph: Graph, target: str, below: int | None = None) -> int:
     """Return the length of the longest row; with `below`, of rows shorter than that."""
     sides = ("in", "out") if graph.directed else ("in",)
@@ -258,8 +249,8 @@ def _rows_of_longest(edge_count: int, longest: int) -> int:
 
 def _typical_degree(edge_count: int, short: NDArray[np.int64]) -> int:
     """Return the in-degree at three quarters of the edges, down to a power of two."""
-    ends = (short * _DEGREES).cumsum()
-    return _floor(int(ends.searchsorted(0.75 * edge_count)), SHORT)
+    degree = int((short * _DEGREES).cumsum().searchsorted(0.75 * edge_count))
+    return min(SHORT, 1 << max(degree.bit_length() - 1, 0))
 
 
 #: First word of the name of a graph's array of a column. The second word is the order

@@ -290,14 +290,10 @@ class KernelSource:
         for phase in self.plan.phases:
             if not phase.kind.pushes:
                 continue
-            accumulator = accumulator_of(
-                self.plan.functions_of(phase)[0], self.plan.analysis
-            )
-            if accumulator.is_arg:
-                kind = "FLOAT32" if accumulator.type == "real" else "INT32"
-                fills[f"{accumulator.name}_packed"] = f"PACKED_NONE_{kind}"
-            else:
-                fills[accumulator.name] = accumulator.identity
+            [function] = self.plan.functions_of(phase)
+            accumulator = accumulator_of(function, self.plan.analysis)
+            name = f"{accumulator.name}{'_packed' * accumulator.is_arg}"
+            fills[name] = accumulator.memory_identity
         return fills
 
 

@@ -386,7 +386,9 @@ class BitmapSchedule(Intersection):
             f"start, stop = {rows.upper.bounds('row')}\n"
             f"is_active = all_active or {rows.is_active('v')}"
         )
-        each += [*_cleared(threads), *_areas(places), Meet("sync", "row")]
+        # Sums at as many members as fit shared memory.
+        sums: Body = [Places(places, size_bytes=SUM_BYTES)] if places else []
+        each += [*_cleared(threads), *sums, Meet("sync", "row")]
         each += [*_marked(rows, threads), Meet("sync", "row")]
         each += code(
             f"outside = warp.lower_bound({rows.upper.ends}, start, stop, base)\n"
@@ -402,11 +404,6 @@ class BitmapSchedule(Intersection):
             body += code(f"for found in {members}:\n    TAKE", TAKE=take)
         each.append(Waits(("v",), body, "vertex"))
         return [Sweep("row", "", "", each)]
-
-
-def _areas(places: tuple[str, ...]) -> Body:
-    """Return arrays of sums for as many members as fit shared memory."""
-    return [Places(places, size_bytes=SUM_BYTES)] if places else []
 
 
 def _cleared(threads: int) -> Body:

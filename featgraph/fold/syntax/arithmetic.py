@@ -411,7 +411,8 @@ def literal_value(node: ast.AST) -> int | None:
         left, right = literal_value(node.left), literal_value(node.right)
         if left is None or right is None:
             return None
-        return _bounded(_computed(node.op, left, right))
+        result = _computed(node.op, left, right)
+        return None if result is None else max(min(result, _TOO_LARGE), -_TOO_LARGE)
     return integer_literal(node)
 
 
@@ -432,12 +433,6 @@ def _computed(op: ast.operator, left: int, right: int) -> int | None:
         return None
     operate = _OPERATORS.get(type(op))
     return None if operate is None else operate(left, right)
-
-
-def _bounded(value: int | None) -> int | None:
-    if value is None:
-        return None
-    return max(min(value, _TOO_LARGE), -_TOO_LARGE)
 
 
 #: Functions of the device library with a row and a column as arguments.

@@ -85,6 +85,16 @@ class Accumulator:
         """Whether an entry has one value for each feature."""
         return len(self.shape) == 1
 
+    @property
+    def key_dtype(self) -> str:
+        """Dtype of a key that shares a 64-bit word with its source."""
+        return "float32" if self.type == "real" else "int32"
+
+    @property
+    def memory_identity(self) -> str:
+        """Text of an entry without contributions, in memory that atomics update."""
+        return f"PACKED_NONE_{self.key_dtype.upper()}" if self.is_arg else self.identity
+
     def start(self, name: str) -> list[str]:
         """Return the statements that set `name` to the identity."""
         lines = [f"{name} = {self.identity}"]
@@ -118,8 +128,7 @@ class Accumulator:
         if self.is_arg:
             # Key and source are packed into 64 bits, so that the least word wins for
             # both orders.
-            kind = "float32" if self.type == "real" else "int32"
-            pack = f"pack_{self.rules.order}_{kind}"
+            pack = f"pack_{self.rules.order}_{self.key_dtype}"
             return [
                 f"key, source = {value}",
                 f"{intrinsics}.atomic_min({array}, {index}, {intrinsics}.{pack}(key, "
@@ -139,8 +148,7 @@ class Accumulator:
         `array` is "" for a field of `d`.
         """
         if packed:
-            kind = "float32" if self.type == "real" else "int32"
-            unpack = f"unpack_{self.rules.order}_{kind}"
+            unpack = f"unpack_{self.rules.order}_{self.key_dtype}"
             entry = f"{array or f'd.{self.name}_packed'}[{index}]"
             return [
                 f"{name}, {source_name(name)} = {intrinsics}.{unpack}({entry})",
@@ -154,8 +162,7 @@ class Accumulator:
     def forms(self, packed: bool, intrinsics: str) -> dict[str, str]:
         """Return templates that read an entry in memory; ``{}`` stands for indices."""
         if packed:
-            kind = "float32" if self.type == "real" else "int32"
-            unpack = f"{intrinsics}.unpack_{self.rules.order}_{kind}"
+            unpack = f"{intrinsics}.unpack_{self.rules.order}_{self.key_dtype}"
             both = f"{unpack}(d.{self.name}_packed[{{}}])"
             return {self.name: f"{both}[0]", f"{self.name}_source": f"{both}[1]"}
         key = f"d.{self.name}[{{}}]"
@@ -268,14 +275,12 @@ class Patch:
         """Whether absolute differences are summed, too (sums of reals)."""
         return self.accumulator.rules.is_sum and self.accumulator.type == "real"
 
-    @property
-    def starts_from_stored(self) -> bool:
-        """Whether patches start from the stored value: min, max and any."""
-        return self.accumulator.rules.patch == "extremum"
-
     def start(self, name: str, change: str, stored: str) -> list[str]:
-        """Return the statements before the edges; `stored` is an entry in memory."""
-        if self.starts_from_stored:
+        """Return the statements before the edges; `stored` is an entry in memory.
+
+        Patches of min, max and any start from the stored value.
+        """
+        if self.accumulator.rules.patch == "extremum":
             return [f"{name} = {stored}"]
         lines = [f"{name} = {self.accumulator.identity}"]
         if self.measures:

@@ -129,6 +129,10 @@ class Home:
         """Convert the accumulator to the form that functions read."""
         return []
 
+    def each(self, lines: list[str]) -> Body:
+        """Return statements for each feature of the accumulator."""
+        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
+
     @property
     def part_size(self) -> int:
         """Entries of a partial result of a reduce."""
@@ -181,15 +185,14 @@ class InRows(Home):
 
     def start(self, node: Start) -> Body:
         """Set the row to the identity."""
-        return self._each(self.accumulator.start(self._element()))
+        return self.each(self.accumulator.start(self._element()))
 
     def take(self, node: Contribute) -> Body:
         """Combine a contribution into the row."""
         facts = self.facts
         value = ast.unparse(call_for_one(facts, facts.callees[node.function]))
-        return self._each(
-            self.accumulator.take(self._element(), value, facts.intrinsics)
-        )
+        taken = self.accumulator.take(self._element(), value, facts.intrinsics)
+        return self.each(taken)
 
     def settle(self) -> Body:
         """Load the row."""
@@ -197,13 +200,10 @@ class InRows(Home):
         lines = [f"{own} = {row}"]
         if self.accumulator.is_arg:
             lines.append(f"{source_name(own)} = {source_name(row)}")
-        return self._each(lines)
+        return self.each(lines)
 
     def _element(self) -> str:
         return f"{self.arrays[0]}[row{', f' if self.accumulator.is_wide else ''}]"
-
-    def _each(self, lines: list[str]) -> Body:
-        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
 
 
 class AtVertices(Home):
@@ -222,10 +222,8 @@ class AtVertices(Home):
     @property
     def identity(self) -> str:
         """Text of an entry without contributions."""
-        if not self.accumulator.is_arg:
-            return self.accumulator.identity
-        kind = "FLOAT32" if self.accumulator.type == "real" else "INT32"
-        return f"{self.facts.intrinsics}.PACKED_NONE_{kind}"
+        text = self.accumulator.memory_identity
+        return f"{self.facts.intrinsics}.{text}" if self.accumulator.is_arg else text
 
     def take(self, node: Contribute) -> Body:
         """Combine a contribution into the entry."""
@@ -233,7 +231,7 @@ class AtVertices(Home):
         value = ast.unparse(call_for_one(facts, facts.callees[node.function]))
         index, real = "(v, f)" if is_wide else "v", facts.context.real
         given = index, value, facts.intrinsics, real
-        return self._each(self.accumulator.atomic(self.array, *given))
+        return self.each(self.accumulator.atomic(self.array, *given))
 
     def settle(self) -> Body:
         """Load the entry, and store the identity."""
@@ -241,10 +239,7 @@ class AtVertices(Home):
         index = "v, f" if accumulator.is_wide else "v"
         given = accumulator.is_arg, self.facts.intrinsics, self.array
         lines = accumulator.load(own, index, *given)
-        return self._each([*lines, f"{self.array}[{index}] = {self.identity}"])
-
-    def _each(self, lines: list[str]) -> Body:
-        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
+        return self.each([*lines, f"{self.array}[{index}] = {self.identity}"])
 
 
 class InRegisters(Home):
@@ -583,6 +578,14 @@ class _InTiles(Home):
         """Shape class of its features: see `Features`."""
         return "matrix"
 
+    def start(self, node: Start) -> Body:
+        """Set the tile to zero."""
+        return self.rows.start()
+
+    def stage(self, node: Stage) -> Body:
+        """Load row and column of a product; zero for idle lanes."""
+        return self.rows.bring(node)
+
 
 class InBlockTiles(_InTiles):
     """A sum of outer products in tiles in registers of a block.
@@ -605,14 +608,6 @@ class InBlockTiles(_InTiles):
     def front(self) -> Body:
         """Return the buffers and the tile, in front of the loop over vertices."""
         return self.rows.front(self.mapping.edges_at_a_time * self.mapping.unroll)
-
-    def start(self, node: Start) -> Body:
-        """Set the tile to zero."""
-        return self.rows.start()
-
-    def stage(self, node: Stage) -> Body:
-        """Load row and column of a product; zero for idle lanes."""
-        return self.rows.bring(node)
 
     def add(self) -> Body:
         """Store the factors of all lanes, and add them to all tiles."""
@@ -661,14 +656,6 @@ class InShareTiles(_InTiles):
             box = f"cuda.shared.array({shape}, {real}, alignment=16)"
             out += code(f"tile_box = {box}")
         return out
-
-    def start(self, node: Start) -> Body:
-        """Set the tile to zero."""
-        return self.rows.start()
-
-    def stage(self, node: Stage) -> Body:
-        """Load row and column of the product of a vertex; zero if it has none."""
-        return self.rows.bring(node)
 
     def add(self) -> Body:
         """Store the factors of all lanes, and add them to all tiles."""
@@ -720,10 +707,12 @@ def home_of(facts: NestFacts, name: str) -> Home:
     """Return the home of an accumulator."""
     accumulator = facts.accumulators[name]
     filling = [f for f in facts.functions.values() if f.accumulator == name]
+    # Whether each lane sums its own columns of a matrix.
+    has_columns = accumulator.is_matrix and facts.phase.mapping.column_width > 0
     for function in filling:
         if accumulator.is_matrix and facts.binding.features.is_element:
             return AnElement(facts, accumulator)
-        if name in facts.phase.in_registers or _has_columns(facts, accumulator):
+        if name in facts.phase.in_registers or has_columns:
             return InRegisters(facts, accumulator, function)
         if name in facts.phase.tiles:
             mapping = facts.phase.mapping
@@ -738,11 +727,6 @@ def home_of(facts: NestFacts, name: str) -> Home:
         if facts.binding.at_vertices:
             return AtVertices(facts, accumulator)
     return Home(facts, accumulator)  # also if an earlier phase has filled it
-
-
-def _has_columns(facts: NestFacts, accumulator: Accumulator) -> bool:
-    """Whether each lane sums its own columns of a matrix."""
-    return accumulator.is_matrix and facts.phase.mapping.column_width > 0
 
 
 def row_of(facts: NestFacts, name: str, accumulator: Accumulator) -> list[Area]:
