@@ -323,6 +323,11 @@ class Analysis:
         return self.temporaries[base].into + name.removeprefix(base)
 
     @cached_property
+    def helper_of(self) -> dict[str, HelperFunction]:
+        """Helpers by the names that calls have."""
+        return {helper.name: helper for helper in self.helpers}
+
+    @cached_property
     def has_reals(self) -> bool:
         """Whether functions read, hold, return or fill real numbers."""
         types = {t.type for t in self.temporaries.values()}

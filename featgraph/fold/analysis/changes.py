@@ -47,7 +47,6 @@ __all__ = [
     "Changes",
     "IncrementalGather",
     "IncrementalGathers",
-    "Unannounced",
     "changes_of",
     "check_any_order",
     "check_dense",

@@ -37,7 +37,6 @@ __all__ = [
     "check_groups",
     "check_matrices",
     "check_shared_entries",
-    "feature_indices",
     "matrix_names",
     "width_of",
     "with_filter",

@@ -19,7 +19,7 @@ False``. So does a loop that might not end.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +29,6 @@ from featgraph.fold.analysis.access import INDEXED, base_name
 from featgraph.fold.analysis.analyse import (
     Analysed,
     Analysis,
-    HelperFunction,
     Temporary,
 )
 from featgraph.fold.operations.systems import is_solution
@@ -140,7 +139,6 @@ def has_one_rounding(
     quotients, depending on whether the length of the loop is a constant. With
     `divides`, a body of a single quotient is allowed: a division of vectors.
     """
-    helpers = {h.name: h for h in analysis.helpers}
     if function.kind.combines:
         rules = combine_of(function).rules
         if not (rules.is_sum or rules.gives == "bool") or is_matrix(function):
@@ -150,7 +148,7 @@ def has_one_rounding(
         left = [ast.Div]
     for node in _nodes_of(function.body):
         if isinstance(node, Helper):
-            inner = _nodes_of(helpers[node.emitted].body)
+            inner = _nodes_of(analysis.helper_of[node.emitted].body)
             if any(isinstance(n, _NOT_EXACT) or not _is_exact(n) for n in inner):
                 return False
         if isinstance(node, ast.BinOp | ast.AugAssign):
@@ -404,7 +402,7 @@ def _stored_type(name: str, analysis: Analysis) -> str:
 _ROLES = frozenset({"f", "u", "v", "e"})
 
 
-def needs_guard(node: ast.AST, helpers: Mapping[str, HelperFunction]) -> bool:
+def needs_guard(node: ast.AST, analysis: Analysis) -> bool:
     """Return whether idle lanes must not execute a statement or expression."""
     for inner in every([node]):
         # A loop whose end depends on values of an idle lane might not end.
@@ -416,9 +414,10 @@ def needs_guard(node: ast.AST, helpers: Mapping[str, HelperFunction]) -> bool:
             return True
         if isinstance(inner, ast.Assign) and contains(inner.value, Atomic):
             return True
-        called = helpers.get(inner.emitted) if isinstance(inner, Helper) else None
-        if called is not None and any(needs_guard(s, helpers) for s in called.body):
-            return True
+        if isinstance(inner, Helper):
+            called = analysis.helper_of[inner.emitted]
+            if any(needs_guard(statement, analysis) for statement in called.body):
+                return True
         if isinstance(inner, Access | Whole | Atomic) and not all(
             map(_is_valid, inner.indices)
         ):

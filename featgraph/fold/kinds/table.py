@@ -27,7 +27,7 @@ from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.statements import Body, code, expression
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["EDGE", "EXCLUSIVE", "KINDS", "PUSH", "REDUCE", "TRIANGLE", "kind_of"]
+__all__ = ["EDGE", "EXCLUSIVE", "KINDS", "PUSH", "kind_of"]
 
 
 def _title_push(facts: NestFacts) -> str:

@@ -75,7 +75,6 @@ __all__ = [
     "lower",
     "lower_function",
     "lower_helper",
-    "stages_of",
 ]
 
 

@@ -22,11 +22,9 @@ from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "EdgeHalo",
     "Halo",
     "Refusal",
     "Split",
-    "TriangleHalo",
     "find_halo",
     "why_not_shared",
 ]

@@ -153,6 +153,7 @@ def _check_atomics(analysis: Analysis, options: Options) -> None:
             if access.mode != "atomic":
                 continue
             dtype = np.dtype(known[access.name].dtype)
+            # A GPU has atomics on words of 32 and 64 bits.
             narrow = options.target == "cuda" and dtype.itemsize < 4
             if narrow or dtype == np.bool_:
                 of = analysis.outboxes.get(access.name, (access.name, ""))[0]

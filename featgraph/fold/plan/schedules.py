@@ -61,7 +61,7 @@ from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [
     "check_exclusive", "choose_mapping", "exclusive_mapping", "explain_exclusive",
-    "in_order", "products_of", "sweep_of", "with_record",
+    "in_order", "sweep_of", "with_record",
 ]  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "COLUMN", "EDGES_ALONG", "GIANT_SHARE", "HUB_DEGREE", "HUB_PART", "JOINED_ENTRIES",
+    "COLUMN", "EDGES_ALONG", "HUB_DEGREE", "HUB_PART", "JOINED_ENTRIES",
     "JOINED_PART", "LONG_ROW", "MANY_ROWS", "NUMBER", "PART_ENTRIES", "REVERSED",
     "SUM_BLOCK", "GraphTraits", "Rows", "along_of", "along_to_push", "backward_edge",
     "expands_along", "graph_sizes", "graph_traits", "hub_degree_of",

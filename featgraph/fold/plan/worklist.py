@@ -46,7 +46,6 @@ __all__ = [
     "is_free",
     "is_queued",
     "keys_of",
-    "may_overwrite",
     "overwrites",
     "parts_of",
     "settles_at_once",

@@ -221,6 +221,7 @@ class _CudaPhase:
         if self.role == "hubs":
             threads = mapping.hub_threads or HUB_THREADS
             blocks = mapping.hub_resident
+        # So many blocks of the default size: of others, as many threads.
         resident = blocks * threads // self.threads
         return (self.threads, resident) if resident else self.threads
 

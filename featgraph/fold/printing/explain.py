@@ -37,8 +37,7 @@ from featgraph.fold.tree.statements import (
 )
 
 __all__ = [
-    "Behind", "changed_lines", "changes_of", "explain_plan", "explain_ranks",
-    "print_nest", "shown",
+    "Behind", "changed_lines", "changes_of", "explain_plan", "print_nest", "shown",
 ]  # fmt: skip
 
 

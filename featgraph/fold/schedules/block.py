@@ -136,6 +136,7 @@ class BlockSchedule(Schedule):
         every = (
             f"range({size} * cuda.blockIdx.x, {array}.size, {size} * cuda.gridDim.x)"
         )
+        # Unsigned: an index that may be negative costs a test.
         found = code(f"place = uint32(index)\n{vertex} = {array}[place]")
         for n, name in enumerate(PART, 1):
             found += code(f"{name} = {array}[uint32(place + uint32({n}))]")
@@ -268,6 +269,7 @@ class BlockTileSchedule(BlockSchedule):
     @staticmethod
     def refusal(width: int, size: int, products: Products) -> str:
         """Return why it cannot sum some matrices; "" if it can."""
+        # A thread holds a tile of each sum; in float64, of twice as many registers.
         most = MOST_THREADS // power_of_two(products.count * size // 4)
         threads = _tile_threads(width, products, has_hubs=True)
         if threads > most and not products.refused:
@@ -465,6 +467,7 @@ class ShareTileSchedule(Schedule):
             for n in range(binding.walk.at_a_time):
                 each += _slot(node, n, n * binding.walk.lanes)
                 each.append(Stage(part.function, n, f"waits_{n}"))
+        # The next batch goes to the other half of the buffer.
         each += code(f"batch_row = int32({batch} - batch_row)")
         # In 64 bits, since the last step may exceed the range of int32.
         loop = code(
@@ -493,6 +496,7 @@ def map_matrices(work: Work) -> Mapping:
     stride, count = row_stride(width), -(-width // SIDE)
     tiles = count * (count + 1) // 2 if products.symmetric else count * count
     threads = _threads(tiles, size)
+    # 512 threads of 128 registers fill a multiprocessor; half as many in float64.
     if products.refused or threads > 2 * WARP * 32 // size:
         return elements
     piece = products.piece
@@ -502,6 +506,7 @@ def map_matrices(work: Work) -> Mapping:
     at_a_time, batch = threads // lanes, MOST_WAITING
     while batch > at_a_time * MOST_ON_THE_WAY[size]:
         batch //= 2
+    # Shares are added pairwise: half of them leave their tiles at a time.
     box = threads // tiles // 2 * tiles * SIDE * SIDE
     arrays = BUFFERS * products.arrays * padded_to_tiles(width)
     while batch > 1 and (box + batch * arrays) * size > SHARED_BYTES:

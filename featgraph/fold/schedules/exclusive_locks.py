@@ -63,7 +63,9 @@ _LOCKS = (
 #: The pass, and how many edges it has.
 _PASSES = "turn, last = int64(0), int64(0)"
 #: The end of a pass: what is left for the next one. One behind the turns that leaves as
-#: much as it had has run nothing, and so would all others.
+#: much as it had has run nothing, and so would all others. Of four counters, a pass
+#: reads its own, adds to the next one, and clears the one behind that, which is used
+#: only after the next barrier.
 _NEXT_PASS = f"""\
 {MEET}
 turn += 1
@@ -396,6 +398,7 @@ def over_vertices(node: Sweep, each: Each, find: Body, defer: Body, end: Body) -
         "got = wants\n"
         "if wants and conflicts & 1:\n"
         "    got = queues.hold(locks, other, other)\n"
+        # The lane of a lock has fenced: the barrier orders reads of the others, too.
         f"ahead = warp.group_bits(got, {WARP})\n"
         "warp.sync()\n"
         "ASK\n"

@@ -312,7 +312,7 @@ class SearchSchedule(Intersection):
         member.append(Waits(("v", "e_uv"), _searched(rows, binding, node.body)))
         each = code(
             f"start, stop = {upper.bounds('low')}\n"
-            "if stop - start < 2:\n"
+            "if stop - start < 2:\n"  # v and w
             "    continue\n"
             f"u = {rows.vertex('low')}\n"
             "ACTIVE\n"
@@ -331,6 +331,7 @@ def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
     """Return `body` for the members of row u behind v that are in row v, too."""
     upper, lanes = rows.upper, binding.walk.lanes
     own = f"range({upper.place('near + lane')}, near_end, {upper.place(str(lanes))})"
+    # Members ascend: each search begins where the last one ended.
     return code(
         f"begin = {upper.place('position + 1')}\n"
         "swaps = end - first < stop - begin\n"

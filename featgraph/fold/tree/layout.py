@@ -326,6 +326,7 @@ class AdjacencyLayout(ABC):
             inside = " and ".join(filter(None, ["slot <= last_slot", test]))
             each += code(f"inside_edge = {inside}\n{node.vertex} = {end}\ne = {number}")
             each += _copies(node.first, 1) + code(f"edge_{n} = ({names})")
+        # The loads of all edges of a lane are issued before the first use of one.
         for n in range(at_a_time):
             each += code(f"{names} = edge_{n}") + _copies(node.behind, 1)
         each += code("first_slot += slot_stride")
@@ -580,8 +581,9 @@ def _rounds(
         is_power = walk.lanes == 1 << shift
         edges += f" >> {shift}" if is_power else f" // {walk.lanes}"
         own = f"step * {walk.lanes} + {walk.own}"
-    if walk.company == "warp":
+    if walk.company == "warp":  # lanes of other vertices; a block has one vertex
         edges = f"warp.group_max(int32({edges}), 32)"
+    # An empty row at the begin of the arrays would have the place -1.
     each = code(
         f"position = {rows.place(f'{start} + {own}')}\n"
         f"inside_edge = position < {stop}\n"
@@ -649,6 +651,7 @@ def _several(
 ) -> Body:
     """Return a walk over `at_a_time` edges a turn; other loops take the rest."""
     times = walk.at_a_time
+    # From this place on, some edge of a turn would be missing.
     whole = rows.place(f"{stop} - {(times - 1) * walk.lanes}")
     if walk.is_looped:
         each = rows.bind(vertex, walk, "position + step", _copies(body, 1))
@@ -667,7 +670,7 @@ def _apart(
     start, stop = _BOUNDS[part]
     lent = [*rows.bound, stop]
     named = {n.id for n in every(body) if isinstance(n, ast.Name)}
-    lent += [vertex] if vertex in named else []
+    lent += [vertex] if vertex in named else []  # each takes a shuffle
     # For a long row ``few`` is its start, so that its lane has nothing to do alone.
     out = code(f"few = {stop} if {stop} - {start} <= {walk.alone} else {start}")
     short = replace(walk, form="while", lanes=1)

@@ -224,8 +224,7 @@ class BodyFacts:
 
     def needs_guard(self, node: ast.AST) -> bool:
         """Return whether idle lanes must not execute `node`."""
-        helpers = {h.name: h for h in self.analysis.helpers}
-        return self.predicated and needs_guard(node, helpers)
+        return self.predicated and needs_guard(node, self.analysis)
 
     def returned(self, value: ast.expr) -> ast.expr:
         """Return `value`, or (`value`, source) for an argmin or argmax."""

@@ -436,9 +436,7 @@ def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
             continue
         type_ = context.analysis.signature[target.name]
         fits = row_key(target, memory) == (f"d.{target.name}_next", "e")
-        plain = not needs_guard(
-            statement, {h.name: h for h in context.analysis.helpers}
-        )
+        plain = not needs_guard(statement, context.analysis)
         known = type_.dtype in {"real", "float32", "float64", "int32", "int64"}
         if fits and plain and known and type_.item_shape == (phase.width,):
             found.add(target.name)

@@ -290,6 +290,7 @@ class Patch:
     def take(self, name: str, change: str, new: str, old: str) -> list[str]:
         """Return the statements that replace `old` by `new` for one edge."""
         if self.accumulator.rules.patch == "quotient":
+            # A product of zero or infinity has lost all other factors.
             return [
                 f"{name} *= {new} / {old}",
                 f"is_patched &= {self.intrinsics}.is_normal({name})",
@@ -326,5 +327,6 @@ class Patch:
             return [f"{test}({stored})", update, f"{test}({name})"]
         if not self.measures:
             return [update]
+        # A sum much smaller than its changes would consist of their rounding errors.
         holds = f"{self.intrinsics}.sum_holds({stored}, {name}, {change})"
         return [f"is_patched &= {holds}", update]

@@ -285,12 +285,12 @@ class NestFacts:
         Padding must then end no loop and form no index, and no condition may cover all
         features of a lane. Its results stay in features beyond the last one.
         """
-        helpers = {h.name: h for h in self.plan.analysis.helpers}
         called = any(a.function for a in self.accumulators.values())
         if called or self.phase.stops or self.phase.incremental:
             return False
         bodies = [s for f in self.functions.values() for s in f.body]
-        return not any(needs_guard(statement, helpers) for statement in bodies)
+        analysis = self.plan.analysis
+        return not any(needs_guard(statement, analysis) for statement in bodies)
 
     def incremental(self, function: str) -> IncrementalGather | None:
         """Return the plan of an incremental gather; None if it is not incremental."""

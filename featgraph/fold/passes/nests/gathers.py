@@ -186,6 +186,7 @@ class Accumulators(_OfGathers):
         ]
         apart = any(home.shape != "matrix" for home in matrices)
         in_memory = any(home.shape == "matrix" for home in matrices)
+        # Lanes may still read the matrix of their last vertex.
         out: Body = [Meet("sync", "edge")] if in_memory else []
         for function, name in zip(node.functions, filled, strict=True):
             if not prefix and not facts.incremental(function):
@@ -206,6 +207,7 @@ class Accumulators(_OfGathers):
             rest = [name for name in filled if not home_of(facts, name).is_staged]
             out += [Finish(name) for name in filled if name not in rest]
             out += _joined(facts, filled)
+        # Likewise, where only the finished sum goes to memory.
         out += [Meet("sync", "edge")] if apart else []
         out += [Finish(name) for name in rest]
         out += [Meet("sync", "edge")] if matrices else []
@@ -296,6 +298,7 @@ def _joined(facts: NestFacts, filled: list[str]) -> Body:
     out += agreed(when(["not joined_last"], leave), "block")
     # Acquire: loads of other parts follow the read of the counter.
     out += code("cuda.threadfence()\njoined_end = joined_first + joined_count")
+    # All parts are counted: the next superstep counts from 0 again.
     out += when(["thread == 0"], code(f"{MET}[joined_first] = 0"))
     out += [part for home in others for part in _taken(facts, home)]
     out += [part for home in staged for part in _summed(facts, home)]

@@ -64,6 +64,7 @@ class Meets(Rewriting):
         if scope.company == "block":
             one = element(accumulator, own)
             boxed, combined = self._in_block(scope, accumulator, one)
+            # The next combine writes to the same boxes.
             barrier = code("cuda.syncthreads()")
             return [Features(home.shape, [*boxed, *combined, *barrier])]
         names = home.names(prefix)
@@ -89,6 +90,7 @@ class Meets(Rewriting):
         own, new = (element(accumulator, f"{p}{name}") for p in (prefix, step))
         hops = rows.bit_length() - 1
         first = f"round_begin{f' + {int(n) * rows}' if int(n) else ''}"
+        # Lanes whose row has no edge in this round read from some valid lane.
         out = code(
             f"row_last = min(int32(row_end - ({first})), {rows}) - 1\n"
             f"in_round = row_last >= max(int32(row_begin - ({first})), 0)\n"
@@ -97,6 +99,7 @@ class Meets(Rewriting):
         hop = self._moved(
             accumulator, new, f"segments.from_left({{}}, {lanes} << row_hop)"
         )
+        # As many as 2**row_hop lanes of the same row must precede.
         hop += when([f"run_{n} >> row_hop != 0"], self._take(accumulator, new))
         each = (
             code(f"for row_hop in range({hops}):\n    BODY", BODY=hop) if hops else []

@@ -243,7 +243,9 @@ class CudaWorklist(Worklist):
 
     def near(self) -> Body:
         """Return the body of the test that a key of `v` is within the limit."""
+        # Negated: nan is near, since no limit would reach it.
         test = "is_near = is_near or not sign * float64(ENTRY) > limit"
+        # Without a key (-1), no vertex waits.
         out = code("key = lists.words[queues.KEY]\nis_near = key < 0")
         out += code(
             "sign, limit = far_lists.limits[queues.SIGN], far_lists.limits[queues.NEAR]"
