@@ -55,6 +55,7 @@ from featgraph.fold.syntax.names import (
     is_at_end,
     is_elsewhere,
     is_plain,
+    lettered,
     name_temporaries,
     redirected,
     unused_name,
@@ -758,10 +759,10 @@ def _emitted_name(name: str, taken: set[str]) -> str:
     stem = name if is_plain(name) else "function"
     if re.search(r"_\d+$", stem):  # as kernels and copies of locals are named
         stem += "_"
-    fresh, letter = stem, "b"
-    while not taken.isdisjoint(own := {fresh, *(f"{fresh}_{p}" for p in _PARTS)}):
-        fresh = f"{stem}_{letter}"
-        letter = chr(ord(letter) + 1) if letter[-1] != "z" else f"{letter}b"
+    for fresh in lettered(stem):
+        own = {fresh, *(f"{fresh}_{part}" for part in _PARTS)}
+        if taken.isdisjoint(own):
+            break
     taken |= own
     return fresh
 

@@ -28,7 +28,12 @@ from featgraph.base.dataclass import dataclass, field, replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import combine_of, declared_along, takes_active
+from featgraph.fold.analysis.gathers import (
+    combine_of,
+    declared_along,
+    memory_dtype,
+    takes_active,
+)
 from featgraph.fold.syntax.names import CANONICAL, unused_name
 from featgraph.fold.tree.statements import (
     Access,
@@ -253,8 +258,7 @@ def _moving_problem(record: AccessRecord, changes: Changes) -> str | None:
 
 def entry_bytes(shape: tuple[int, ...], type_: str, real: Real) -> int:
     """Return the bytes of one entry of a kept array."""
-    dtype = {"real": real, "bool": "int32"}.get(type_, type_)
-    return int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return int(np.prod(shape)) * np.dtype(memory_dtype(type_, real)).itemsize
 
 
 def seen_name(name: str, signature: Signature) -> str:

@@ -396,6 +396,7 @@ class AnyInteger:
     is_prepared: bool = False
 
     def __contains__(self, value: object) -> bool:
+        # Kernels take an int64.
         return type(value) is int and self.least <= value < 1 << 63
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ to an outbox, an array with a row for each vertex.
 from __future__ import annotations
 
 import ast
+import itertools
 import keyword
 import math
 import re
@@ -40,7 +41,7 @@ from featgraph.program.signature import GENERATED
 __all__ = [
     "BUILTIN_ARRAYS", "BUILTIN_SCALARS", "CANONICAL", "EDGES", "NUMBER", "FreshNames",
     "Names", "argument_counts", "ends_of", "forms_of", "is_at_end", "is_elsewhere",
-    "is_plain", "letters", "math_name", "name_temporaries", "redirected",
+    "is_plain", "lettered", "math_name", "name_temporaries", "redirected",
     "rename_locals", "unused_name", "with_numbers",
 ]  # fmt: skip
 
@@ -122,6 +123,13 @@ def letters(count: int) -> str:
         count, letter = divmod(count - 1, 26)
         text = "abcdefghijklmnopqrstuvwxyz"[letter] + text
     return text
+
+
+def lettered(name: str) -> Iterator[str]:
+    """Yield a name, and then the name with letters: ``x``, ``x_b``, ``x_c``, ..."""
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}_{letters(number)}"
 
 
 def is_plain(name: str) -> bool:

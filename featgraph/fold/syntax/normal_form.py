@@ -20,6 +20,7 @@ from typing import Any
 
 from featgraph.fold.operations.products import is_outer
 from featgraph.fold.operations.table import primitive_of
+from featgraph.fold.syntax.names import lettered
 from featgraph.fold.syntax.resolve import Resolved
 from featgraph.fold.tree.statements import (
     Access,
@@ -108,10 +109,7 @@ class _Expressions:
 
     def fresh(self, stem: str) -> str:
         """Return a local name not in use: ``stem``, ``stem_b``, ``stem_c``, ..."""
-        name, letter = stem, "b"
-        while name in self.taken:
-            name = f"{stem}_{letter}"
-            letter = chr(ord(letter) + 1) if letter != "z" else f"{letter}z"
+        name = next(name for name in lettered(stem) if name not in self.taken)
         self.taken.add(name)
         return name
 

@@ -109,6 +109,7 @@ class Memory:
 
 def _bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
     """Return the length of an axis of the accessed array."""
+    # Rows of an array may be padded: K is the bound of a feature.
     if axis == 1 and node.name in memory.widths:
         return ast.Constant(memory.widths[node.name])
     return expression(f"ARRAY.shape[{axis}]", ARRAY=array_of(node, memory))
@@ -168,7 +169,7 @@ class InMemory(Rewriting):
             return ast.Name(self.memory.values[node.name])
         is_indexed = node.version == INDEXED
         is_temporary = node.name in self.memory.temporaries and not is_indexed
-        if is_temporary and len(node.indices) < 3:
+        if is_temporary and len(node.indices) < 3:  # a matrix is passed as an array
             return ast.Name(node.name)
         array = array_of(node, self.memory)
         indices = node.indices[1:] if is_temporary else node.indices
@@ -497,6 +498,7 @@ def stage_matrices(staged: dict[str, Staged], real: Real, threads: int) -> Body:
 def _staged_in_block(matrix: Staged, real: Real, threads: int) -> Body:
     """Return the loop in which a block copies a matrix to its shared memory."""
     k, [name] = matrix.width, matrix.names
+    # Unsigned: Python's division of signed integers takes tests of the signs.
     each = code(f"row, column = uint32(member) // {k}, uint32(member) % {k}")
     for area, turned in enumerate(matrix.turns):
         entry = "row, column" if turned else "column, row"

@@ -45,7 +45,7 @@ from featgraph.fold.tree.statements import (
 )
 from featgraph.program.signature import Real
 
-__all__ = ["column_form", "pieces", "vector_form", "vectorized"]
+__all__ = ["VECTOR_BYTES", "column_form", "pieces", "vector_form", "vectorized"]
 
 #: Comparisons that vectors have.
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE | ast.Eq | ast.NotEq
@@ -279,8 +279,9 @@ class InVectors(Rewriting):
         return expression(form, **parts)
 
 
-#: Bytes of the largest vector: an AVX-512 register.
-_VECTOR_BYTES = 64
+#: Bytes of the largest vector, an AVX-512 register: as in `featgraph.device.tiles_cpu`,
+#: which is not imported here, since it imports Numba.
+VECTOR_BYTES = 64
 #: Most vectors of a row. More would be spilled from registers, and compile slowly.
 MOST_VECTORS = 16
 
@@ -290,7 +291,7 @@ def pieces(width: int, real: Real) -> list[tuple[int, int]]:
 
     Vectors of 64 bytes, then halves, so that no load reads beyond the row.
     """
-    size = _VECTOR_BYTES // real.itemsize
+    size = VECTOR_BYTES // real.itemsize
     found, first = [], 0
     while first < width:
         while size > width - first:
@@ -390,7 +391,7 @@ class Vectors:
         smaller vector, so that no load reads beyond the row.
         """
         k = self.facts.context.any_width
-        size = _VECTOR_BYTES // self.facts.context.real.itemsize
+        size = VECTOR_BYTES // self.facts.context.real.itemsize
         self.facts.fresh.begin()
         self.place = self.facts.fresh("first")
         each = self._piece(body, size)

@@ -11,7 +11,7 @@ import math
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import combine_of, reduced_type
+from featgraph.fold.analysis.gathers import combine_of, memory_dtype, reduced_type
 from featgraph.fold.passes.bodies.facts import gather_identity
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.tree.nodes import Target
@@ -134,8 +134,7 @@ class Accumulator:
                 f"{intrinsics}.atomic_min({array}, {index}, {intrinsics}.{pack}(key, "
                 "source))",
             ]
-        cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
-        given = f"{array}, {index}, {cast}({value})"
+        given = f"{array}, {index}, {memory_dtype(self.type, real)}({value})"
         if self.function:
             given += f", {self.function}"
         return [f"{intrinsics}.atomic_{self.rules.atomic or 'combine'}({given})"]

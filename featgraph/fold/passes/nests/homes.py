@@ -14,7 +14,7 @@ from typing import Any
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_only_solved
-from featgraph.fold.passes.bodies.vectorized import pieces
+from featgraph.fold.passes.bodies.vectorized import VECTOR_BYTES, pieces
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
 from featgraph.fold.passes.nests.facts import (
     NestFacts,
@@ -42,9 +42,6 @@ from featgraph.program.signature import Real
 
 __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
 
-#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here,
-#: since it imports Numba.
-VECTOR_BYTES = 64
 #: Rows of a batch of outer products; with 64 float32 features 8 KB, in the L1 cache.
 _BATCH = 32
 

@@ -9,17 +9,13 @@ arguments, since the runtime allocates them.
 from __future__ import annotations
 
 from featgraph.base.dataclass import replace
+from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.passes.bodies.memory import stage_matrices
+from featgraph.fold.passes.bodies.vectorized import VECTOR_BYTES
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
 from featgraph.fold.passes.nests.blocks import levels, partial_sums
 from featgraph.fold.passes.nests.facts import NestFacts, element, partials_of
-from featgraph.fold.passes.nests.homes import (
-    VECTOR_BYTES,
-    Area,
-    home_of,
-    padded,
-    row_of,
-)
+from featgraph.fold.passes.nests.homes import Area, home_of, padded, row_of
 from featgraph.fold.schedules.base import Scope
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import Areas, Features, Meet, Target
@@ -237,7 +233,7 @@ def _box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
 
     For argmin and argmax, a second one holds the sources.
     """
-    first = {"real": real, "bool": "int32"}.get(accumulator.type, accumulator.type)
+    first = memory_dtype(accumulator.type, real)
     return [first, "source"] if accumulator.is_arg else [first]
 
 
