@@ -187,6 +187,7 @@ def _prefetches(facts: NestFacts) -> list[str]:
             count = axis.stride if shape == (axis.width,) else math.prod(shape)
             size = max(count * min(item, 4) // 4, 1)
             firsts = ["", " + 4"] if item == 8 and size > 4 else [""]
+            # In 64 bits: the first entry of a row may exceed int32.
             lines += [
                 f"queues.ask_for(d.{name}, int64({end}) * {count}{first}, "
                 f"{size - 4 * bool(first)})"

@@ -180,8 +180,7 @@ class _Expressions:
     def _bind(self, stem: str, value: ast.expr, out: list[ast.stmt]) -> ast.Name:
         name = self.fresh(stem)
         self.bound_here.add(name)
-        target = copy_location(ast.Name(name, ast.Store()), value)
-        out.append(ast.copy_location(ast.Assign([target], value), value))
+        out.append(self._set(name, value))
         return copy_location(ast.Name(name, ast.Load()), value)
 
     def _conditional(self, node: ast.IfExp, out: list[ast.stmt]) -> ast.expr:

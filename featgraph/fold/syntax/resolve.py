@@ -294,12 +294,7 @@ class _Resolver(Calls):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.locals |= assigned_names(node)
-        body: list[ast.stmt] = []
-        for statement in node.body:
-            if _is_docstring(statement):
-                continue
-            body.append(self.visit(statement))
-        node.body = body
+        node.body = [self.visit(s) for s in node.body if not _is_docstring(s)]
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:

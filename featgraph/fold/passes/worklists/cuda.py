@@ -358,6 +358,7 @@ class CudaWorklist(Worklist):
         commits = self.copied(written, commits=True) + _degree(self)
         ends = when(["alive"], commits, self.dropped())
         settled = self.settled() + ends
+        # The next superstep visits `v` anew.
         if self.repeats:
             body = code("lists.marks[v] = 0") + settled
         else:
