@@ -239,7 +239,7 @@ class Scope:
         shared = f"{flag} = warp.group_all({flag}, {self.lanes})"
         return code(shared) if self.lanes > 1 else []
 
-    def sum(self, names: tuple[str, ...]) -> Body:
+    def sum(self, *names: str) -> Body:
         """Set each name to the sum of its values over lanes."""
         out: Body = []
         for name in names if self.lanes > 1 else ():

@@ -77,6 +77,13 @@ if turn > whole and last == before and last > 0:
     return"""
 
 
+#: Defer the edge at a place of the order: to the half of the list that the next pass
+#: reads, while this one reads the other half.
+_DEFER = """\
+slot = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))
+deferred[((turn + 1) & 1) * edge_order.shape[0] + slot] = {}"""
+
+
 class _HeldSchedule(ExclusiveSchedule):
     """Base: an edge runs only if ``held`` is True."""
 
@@ -181,10 +188,7 @@ class EdgeLockedSchedule(_HeldSchedule):
         out = code("held = False")
         out += when(["wants", *only], code("held = queues.hold(locks, lower, upper)"))
         out += self.shared_flag("held", binding)
-        defer = code(
-            "slot = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
-            "deferred[((turn + 1) & 1) * edge_order.shape[0] + slot] = at"
-        )
+        defer = code(_DEFER.format("at"))
         # All lanes have stored before one of them releases the locks.
         out += [*body, *code("warp.sync()")]
         free = code("queues.release(locks, lower, upper)")
@@ -527,11 +531,7 @@ class HybridSchedule(EdgeLockedSchedule):
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return a pass over vertices, if they are tasks; the turns; and the passes."""
-        defer = code(
-            "slot = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
-            "deferred[((turn + 1) & 1) * edge_order.shape[0] + slot] = place"
-        )
-        body = over_vertices(node, each, [], defer, [])
+        body = over_vertices(node, each, [], code(_DEFER.format("place")), [])
         body += code(f"{MEET}\nturn, last = whole, int64(arrived[1])")
         whole = when(["tasks.shape[0] > 1"], body)
         front = code(f"{_PASSES}\nwhole = int64(turns.shape[0] - 1)")

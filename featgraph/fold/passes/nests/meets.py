@@ -8,6 +8,8 @@ arguments, since the runtime allocates them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from featgraph.base.dataclass import replace
 from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.passes.bodies.memory import stage_matrices
@@ -34,21 +36,16 @@ class Meets(Rewriting):
     def visit_Meet(self, node: Meet) -> Body:
         """Return the statements that synchronize the lanes of a scope."""
         scope = self.facts.binding.scopes[node.scope]
-        if node.what == "sync":
-            return scope.sync()
-        if node.what == "any":
-            return scope.any(*node.names)
-        if node.what == "all":
-            return scope.all(*node.names)
-        if node.what == "sum":
-            return scope.sum(node.names)
-        if node.what == "rows":
-            return self._by_row(scope, *node.names)
-        if node.what == "row":
-            return self._of_row(scope, *node.names)
-        if node.what == "collect":
-            return self._collected(scope, *node.names)
-        return self._combined(scope, *node.names)
+        of_scope: dict[str, Callable[..., Body]] = {
+            "sync": scope.sync, "any": scope.any, "all": scope.all, "sum": scope.sum,
+        }  # fmt: skip
+        if node.what in of_scope:
+            return of_scope[node.what](*node.names)
+        of_values: dict[str, Callable[..., Body]] = {
+            "combine": self._combined, "rows": self._by_row, "row": self._of_row,
+            "collect": self._collected,
+        }  # fmt: skip
+        return of_values[node.what](scope, *node.names)
 
     def _combined(self, scope: Scope, name: str, prefix: str = "") -> Body:
         """Combine values over the lanes with the same features."""
