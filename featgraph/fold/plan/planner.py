@@ -201,6 +201,7 @@ def _finish(
         here = {n for n, phase in filled_in.items() if phase == number}
         loads, indexes = _read_in_memory(members, analysis, here)
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
+        # Pushed and kept aggregates are in memory in any case.
         stores = {
             f.into for f in members if f.kind.gathers and kind.pulls
             and f.into not in incremental
@@ -410,6 +411,7 @@ def _sum_in_trees(
         own = [functions[i] for i in phase.functions]
         sums = all(rounds(f) and combine_of(f).rules.tree is not None for f in own)
         if phase.kind.reduces and sums:
+            # Leaves and branches of the tree have 32 terms: no further blocks.
             mapping = dataclasses.replace(phase.mapping, block=0)
             if options.target == "cuda":
                 mapping = map_words(mapping, phase.width, any(map(is_matrix, own)))

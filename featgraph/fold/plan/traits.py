@@ -54,7 +54,8 @@ GIANT_SHARE = 300
 #: intersects the rows of a vertex: its bitmap then saves six or more steps of a search.
 LONG_ROW = 64
 #: Contributions that are summed one after the other. A longer row is cut into blocks of
-#: as many, by place in the row, whose sums are added pairwise.
+#: as many, by place in the row, whose sums are added pairwise. Ten million times 0.1 is
+#: off by 9.7e-6, 4.1e-6 and 2.4e-6 with blocks of 1,024, 512 and 256 (0025).
 SUM_BLOCK = 512
 #: Mean degree from which on a block of `SUM_BLOCK` vertices has more edges than the
 #: smallest chunk, `SMALLEST_CHUNK` of `runtime.devices.cpu_sweeps`.

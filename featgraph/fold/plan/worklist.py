@@ -94,6 +94,7 @@ def why_not_queued(
     kind = phases[0].kind
     apart = len(phases) > 1 or not kind.pulls or kind.pulls_edges
     on_gpu = options.target == "cuda"
+    # The loop of a GPU has a thread for each edge, with a copy of each feature.
     is_looped = phases[0].width > MOST_COPIES if on_gpu else phases[0].mapping.is_looped
     filled = [analysis.temporaries[str(f.into)] for f in gathers]
     whys = (

@@ -422,6 +422,7 @@ class _QueuePrinter:
         """Print a function that calls user functions."""
         own = facts or self.facts
         own.nest = nest
+        # The body may call these functions of the module.
         own.arguments = (
             *arguments, "goes_on_0", "is_near_0", "first_key_0", "settled_0"
         )  # fmt: skip

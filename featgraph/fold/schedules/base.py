@@ -627,6 +627,7 @@ def in_blocks(
     body = code(f"block_end = {end.format('block_last - block_start')}")
     body += each("block_start", "block_end") + node.behind
     body += code("block_start = block_end\nif block_start == block_last:\n    break")
+    # No terms are one empty block, so that `behind` has a last block.
     out = code(f"block_start, block_last, block_count = {first}, {last}, 0")
     return out + code("while True:\n    BODY", BODY=body + node.between)
 

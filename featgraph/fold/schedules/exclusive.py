@@ -287,6 +287,7 @@ class ExclusiveSchedule(Schedule):
         lanes = binding.features.lanes
         shift = lanes.bit_length() - 1
         group = f"cuda.laneid >> {shift}" if shift else "cuda.laneid"
+        # Where an earlier kernel has stalled, the host raises behind the run.
         front = code(
             "meets = int64(0)\n"
             f"own = int64({group})\n"

@@ -40,7 +40,8 @@ def passed_edges_intersected(on_gpu: bool, renumbered: bool) -> Mapping:
     return Mapping(1, 1, WARP, False, "warp_edges")
 
 
-#: Skip edge ``e`` if it has not passed, or if its other direction has, and is earlier.
+#: Skip edge ``e`` if it has not passed, if it is a self-loop, which is in no triangle,
+#: or if its other direction has passed and is earlier.
 _OWN_DIRECTION = """\
 twin = edge_twin[e]
 earlier = twin < e and edge_state[twin] == 2

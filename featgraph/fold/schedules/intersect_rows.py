@@ -516,6 +516,7 @@ class _ChunkedRows(Intersection):
         """
         upper, lower, places = rows.upper, rows.lower, _placed(node)
         third: Body = [Waits(places, self.third(rows, node.body), index="found")]
+        # Of row u, only the members behind v: a third of the reads of row v (kron-18).
         second = code(
             f"for lower in range({lower.bounds('row')}):\n"
             f"    position = {lower.upper_place('lower')}\n"

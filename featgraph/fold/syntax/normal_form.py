@@ -295,6 +295,7 @@ class _Expressions:
             plain = isinstance(value, ast.Name | ast.Constant | Whole | Access)
             if not plain or parameter in assigned:
                 value = self._bind(f"{stem}_{parameter}", value, out)
+                # A local with two bindings never is the target of a call itself.
                 self.bindings[value.id] = 2 if parameter in assigned else 1
             values[parameter] = value
         for name in sorted(assigned - set(values)):
@@ -421,7 +422,7 @@ def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]
         one.
     """
     names: set[str] = {"f"}
-    while True:
+    while True:  # loops carry values backwards
         before = len(names)
         _mark(body, names, under_varying=False)
         if len(names) == before:

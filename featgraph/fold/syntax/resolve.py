@@ -344,6 +344,7 @@ class _Resolver(Calls):
 
     def visit_For(self, node: ast.For) -> ast.For:
         call = node.iter
+        # A captured `range` may be any function.
         is_range = (
             isinstance(call, ast.Call)
             and isinstance(call.func, ast.Name)

@@ -102,6 +102,7 @@ def assign_types(
     """
     variables = dict(parameters)
     returned = "bool"
+    # Types become wider only, so this ends.
     while True:
         values = _Expressions(source, variables, dtypes, call_helper, real)
         typer = _Statements(values, returns)

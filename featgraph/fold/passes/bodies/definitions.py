@@ -76,6 +76,7 @@ def defined(facts: BodyFacts) -> Define:
         roles = tuple(r for r in function.declared.roles if r not in unused)
     in_vectors = form in {"vectorized", "columns"} and not function.kind.writes_vertices
     cuda = facts.context.cuda
+    # A call would pass vectors in memory, and all arrays of `d`.
     is_inner = in_vectors or (function.is_inlined and not cuda)
     decorator = "njit(**INNER)" if is_inner else decorator_of(cuda)
     varying = function.varying

@@ -323,7 +323,7 @@ def keyed(value: ast.expr, key: str, source: Callable[[], ast.expr]) -> ast.expr
     inner = value.value if isinstance(value, Cast) else value
     if isinstance(inner, Identity):
         return ast.Tuple([inner, Cast("int32", ast.Constant(NO_SOURCE))], ast.Load())
-    if isinstance(inner, ast.IfExp):
+    if isinstance(inner, ast.IfExp):  # one side may be `fg.nothing`
         sides = (keyed(inner.body, key, source), keyed(inner.orelse, key, source))
         return ast.IfExp(inner.test, *sides)
     return ast.Tuple([Cast(key, value), source()], ast.Load())

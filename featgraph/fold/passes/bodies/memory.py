@@ -364,7 +364,8 @@ class IndexChecks(Rewriting):
 STAGED_BYTES = 16 * 1024
 #: Entries of a matrix that one lane may keep in registers.
 STAGED_REGISTERS = 16
-#: Vertices that a group of lanes takes in turn where its block stages a matrix.
+#: Vertices that a group of lanes takes in turn where its block stages a matrix: they
+#: repay the copy.
 STRIDES = 8
 
 

@@ -220,10 +220,11 @@ def _identity(function: Analysed, analysis: Analysis, type_: str) -> str:
 
 def final_test(accumulator: Accumulator, name: str) -> str:
     """Return the test that no further contribution changes an accumulator."""
-    if accumulator.is_arg:
+    if accumulator.is_arg:  # with ``first=True``, any source will do
         return f"{source_name(name)} >= 0"
     if accumulator.rules.final is not None:
         return name if accumulator.rules.final else f"not {name}"
+    # With ``first=True``, the first contribution is final.
     return f"{name} != {accumulator.identity}"
 
 

@@ -322,6 +322,7 @@ class Diverge(DivergeRows):
 
     def _pairs(self, body: Body) -> Pairs | None:
         """Return the walk over two edges at a time, one of them prefetched."""
+        # Copies: the loop behind the pairs lowers the same statements.
         ahead, *rest = map(copied, body)
         if not isinstance(ahead, Ahead):
             return None

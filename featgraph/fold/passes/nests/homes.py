@@ -289,7 +289,7 @@ class InRegisters(Home):
         if self.parts.scale is not None:
             out += code(f"value = {self._part('scale')}")
             row = f"value * {row}"
-        if row == "element[f]":
+        if row == "element[f]":  # the product of a vector with itself
             return out + self._each(own, "element[i] * element[f]")
         out.append(Features("wide", code(f"row[f] = {row}")))
         return out + self._each(own, "row[i] * element[f]")
@@ -392,6 +392,7 @@ class InTiles(_OfProducts):
         column = f"{self.columns}[{self.count}, f]"
         each = code(f"{column} = {self._part('column', 'f')}")
         if self.rows != self.columns:
+            # Factors that are equal but for the scale are computed once.
             row = column if self.parts.symmetric else self._part("row", "f")
             each += code(f"{self.rows}[{self.count}, f] = {self._scaled(row)}")
         loop = f"for f in range({self.facts.phase.width}):\n    BODY"

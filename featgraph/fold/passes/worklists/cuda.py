@@ -354,6 +354,7 @@ class CudaWorklist(Worklist):
 
     def commit(self) -> Body:
         """Return the body that runs listed vertices behind all edges."""
+        # Both buffers get the new entries: they are equal, and need not be exchanged.
         written = frozenset(self.facts.phase.writes_next)
         commits = self.copied(written, commits=True) + _degree(self)
         ends = when(["alive"], commits, self.dropped())
