@@ -439,7 +439,7 @@ def is_same(a: object, b: object) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(is_same, a, b))
     if not isinstance(a, ast.AST) or not isinstance(b, ast.AST):
-        return bool(a == b)
+        return type(a) is type(b) and bool(a == b)  # True is not 1
     parts, others = ({**vars(n)} for n in (a, b))
     for place in (*ast.expr._attributes, "ctx"):
         parts.pop(place, None)
