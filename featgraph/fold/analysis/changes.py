@@ -157,6 +157,7 @@ def join_changes(several: Iterable[Changes]) -> Changes:
     """Return the changes of several foldmaps together."""
     all_of = list(several)
     silent = {n for c in all_of for n in c.silent}
+    # Active sets are incomplete where one of the foldmaps is silent.
     announced = {n for c in all_of for n in c.announced} - silent
     return Changes(tuple(sorted(announced)), tuple(sorted(silent)))
 

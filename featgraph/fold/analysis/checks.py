@@ -298,6 +298,7 @@ def _check_places(
                 expected="a return under conditions that are the same for all features",
                 fix="wrap the condition in any_feature or all_features",
             )
+    # Such writes wait for the end of the function, which has one value for each.
     loops = [n for n in every(body) if isinstance(n, ast.For | ast.While)]
     inside = (n for loop in loops for n in every(loop.body))
     for write in (n for n in inside if isinstance(n, ast.Assign)):

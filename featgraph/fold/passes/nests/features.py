@@ -90,7 +90,7 @@ class Unrolled(Rewriting):
     def _loads(self, node: Features, j: int, along: FeatureAxis | None = None) -> Body:
         """Return the loads of pieces of rows that begin with feature j."""
         axis, out = along or self.axis, code("")
-        if j % axis.vector_width:
+        if j % axis.vector_width:  # loaded with the first feature of the piece
             return out
         for row in (r for r in node.rows if r.array):
             place = (
@@ -122,6 +122,7 @@ class Unrolled(Rewriting):
             for i, name in enumerate(names, j):
                 other = axis.instead(i)
                 if other is not None:
+                    # Past the end of a row there is padding, which has any value.
                     instead = f"{name}, {axis.name(node.name, other)}"
                     out += code(f"{name} = warp.select({axis.inside(i)}, {instead})")
         return out

@@ -339,7 +339,7 @@ class DeclareAreas(Rewriting):
         facts, mapping = self.facts, self.facts.phase.mapping
         if facts.target is Target.CPU:
             k, columns = area.shape
-            solves = columns == k + 1
+            solves = columns == k + 1  # the last column is the right side
             room = _work_shape(k, columns, facts.context.real)
             aligned = solves and mapping.is_looped
             return self._declared(replace(area, shape=room, aligned=aligned))
