@@ -201,10 +201,9 @@ def _finish(
         here = {n for n, phase in filled_in.items() if phase == number}
         loads, indexes = _read_in_memory(members, analysis, here)
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
-        # Pushed and kept aggregates are in memory in any case.
         stores = {
             f.into for f in members if f.kind.gathers and kind.pulls
-            and f.into not in incremental
+            and f.into not in incremental  # pushed and kept ones are in memory
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
