@@ -26,8 +26,7 @@ FAULTS = (
      'if a.where == b.where == "own":', "if True:"),
     ("emulator", "fold/plan/fusion.py",
      "updates(name)) == 1", "updates(name)) >= 1"),
-    ("emulator", "fold/analysis/access.py", 'AccessClass.NEIGHBOR if name == "u"',
-     'AccessClass.OWN if name == "u"'),
+    ("emulator", "fold/analysis/access.py", '"u": "neighbor"', '"u": "own"'),
     ("emulator", "device/ordering.py", "key == best_key and source < best_source",
      "key == best_key and source > best_source"),
     ("emulator", "fold/syntax/resolve.py", "ast.BinOp(read, node.op, node.value)",
@@ -48,7 +47,7 @@ FAULTS = (
      "walk.written - missed - walk.read_early",
      "walk.written"),
     ("emulator", "fold/analysis/gathers.py",
-     "isinstance(n, Atomic) for n", "False for n"),
+     "contains(inner.value, Atomic)", "False"),
     ("emulator", "fold/passes/bodies/stores.py",
      "return not (reads & changed or names_read(statement)"
      " & bound)", "return True"),

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from featgraph.fold.plan.traits import Rows, rows_along
-from featgraph.fold.tree.layout import WalkedByPlace
+from featgraph.fold.tree.layout import AdjacencyLayout
 from featgraph.fold.tree.statements import Body, code
 
 __all__ = ["POISON", "Extents", "arrays_of", "extents_of"]
@@ -34,7 +34,7 @@ def _prefix(along: str) -> str:
 
 
 @dataclass(frozen=True)
-class Extents(WalkedByPlace):
+class Extents(AdjacencyLayout):
     """Rows of extents, walked from place 0 to the degree.
 
     Attributes

@@ -126,6 +126,7 @@ def test_trees_are_the_same_if_their_texts_are() -> None:
     assert not is_same(one, Access("x", "next", indices))
     assert is_same(expression("a + b(c)"), expression("(a) + b( c )"))
     assert not is_same(expression("a + b"), expression("a - b"))
+    assert not is_same(expression("a * 1"), expression("a * True"))
 
 
 def test_an_expression_can_fill_a_template_in_several_places() -> None:

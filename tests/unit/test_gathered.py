@@ -91,6 +91,14 @@ def test_matrices_are_refused_alike(function: str, tmp_path: Path) -> None:
         reference.superstep(declared(snippet).program, *reference.from_state(state))
 
 
+def test_a_gathered_value_may_have_the_name_of_a_function(tmp_path: Path) -> None:
+    """Calls of that function are not taken for reads of the value."""
+    text = GATHER.replace("total", "sqrt") + VERTEX.format("math.sqrt(d.sqrt[v, f])")
+    state = make_state()
+    declared(Snippet(tmp_path, f"import math\n\n{text}"))(state, target="cpu")
+    assert np.isfinite(state["x"]).all()
+
+
 @pytest.mark.parametrize("feature", [K, -1])
 @pytest.mark.parametrize("head", [GATHER, MATRIX], ids=["wide", "matrix"])
 def test_a_constant_feature_must_exist(head: str, feature: int, tmp_path: Path) -> None:

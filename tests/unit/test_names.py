@@ -297,3 +297,33 @@ def test_names_change_no_result(
     step(state, target="cpu")
     for name in (prop,):
         np.testing.assert_array_equal(state[name], outcome.values[name], err_msg=text)
+
+
+#: A vertex function with more calls, and a foldmap of more functions, than letters.
+MANY = """
+@fg.vertex
+def adds(f, v, d):
+    {calls}
+    d.x_next[v, f] = {names}
+    return True
+
+def made():
+    @fg.vertex
+    def step(f, v, d):
+        d.x_next[v, f] = d.x_next[v, f] + 1.0
+        return True
+    return step
+
+many = fg.foldmap(adds, *(made() for _ in range(30)))
+"""
+
+
+def test_there_are_more_names_than_letters(tmp_path: Path) -> None:
+    names = [f"s{n}" for n in range(30)]
+    calls = [f"{name} = 1.0 + fg.feature_sum(d.x[v, f])" for name in names]
+    text = MANY.format(calls="\n    ".join(calls), names=" + ".join(names))
+    values = np.arange(10, dtype=np.float64).reshape(5, 2)
+    state = fg.State(GRAPH, x=fg.vertex_property(values, iterated=True))
+    Snippet(tmp_path, text).load().many(state, target="cpu")
+    sums = values.sum(axis=1, keepdims=True).repeat(2, axis=1)
+    np.testing.assert_array_equal(state["x"], 30 * (1 + sums) + 30)

@@ -176,6 +176,17 @@ def test_what_one_feature_does_alone_is_folded(function: Any) -> None:
     assert fold(function, "cpu")
 
 
+@fg.vertex
+def at_computed_features(f, v, d):
+    d.y[v, d.first[v]] = d.y[v, d.second[v]] + d.x[v, f]
+    return True
+
+
+def test_features_that_other_properties_hold_differ() -> None:
+    with pytest.raises(fg.UserFunctionError, match="at another feature than"):
+        fg.foldmap(at_computed_features).fold(k=K, target="cpu")
+
+
 def refusal(foldmap: fg.FoldMap) -> str:
     """Return the error for `K` features, or an empty text."""
     try:

@@ -19,7 +19,6 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from featgraph.fold.syntax.names import EDGES
 from featgraph.fold.tree.statements import (
@@ -27,44 +26,22 @@ from featgraph.fold.tree.statements import (
     Atomic,
     Operate,
     Whole,
+    entity_of,
+    every,
     is_reversed,
+    is_same,
+    name_of,
     narrowed,
+    test_of,
 )
 from featgraph.program.functions import UserFunction
 from featgraph.program.source import FunctionSource
 
 __all__ = [
-    "INDEXED", "AccessClass", "AccessRecord", "Entry", "Mode", "base_name",
-    "check_accesses", "check_gathered", "conflict_ends", "entry_stem", "find_accesses",
-    "next_dropped", "next_written_on_every_path", "separate_gathered", "touched_ends",
+    "INDEXED", "AccessRecord", "Entry", "base_name", "check_accesses", "check_gathered",
+    "conflict_ends", "entry_stem", "find_accesses", "next_dropped",
+    "next_written_on_every_path", "separate_gathered", "touched_ends",
 ]  # fmt: skip
-
-
-class AccessClass(Enum):
-    """Position of an entry relative to the vertex or edge on which a function runs.
-
-    - OWN: at the edge e, or an edge of the triangle; at the vertex v, except in edge
-      and triangle functions.
-    - NEIGHBOR: at u, the other end of an edge. In edge and triangle functions, at any
-      vertex that is a parameter.
-    - TWIN: at ``fg.reverse(e)``.
-    - FOREIGN: at a computed vertex.
-    - GLOBAL: of a vector, which belongs to no vertex or edge.
-    """
-
-    OWN = "own"
-    NEIGHBOR = "neighbor"
-    TWIN = "twin"
-    FOREIGN = "foreign"
-    GLOBAL = "global"
-
-
-class Mode(Enum):
-    """Mode of an access: a read, an assignment, or an atomic operation."""
-
-    READ = "read"
-    WRITE = "write"
-    ATOMIC = "atomic"
 
 
 @dataclass(frozen=True, order=True)
@@ -78,9 +55,17 @@ class AccessRecord:
     version : str
         ``"now"`` or ``"next"``.
     mode : str
-        Value of `Mode`.
+        "read", "write" (an assignment) or "atomic".
     where : str
-        Value of `AccessClass`.
+        Position of the entry relative to the vertex or edge on which the function runs:
+
+        - "own": at the edge e, or an edge of the triangle; at the vertex v, except in
+          edge and triangle functions.
+        - "neighbor": at u, the other end of an edge. In edge and triangle functions, at
+          any vertex that is a parameter.
+        - "twin": at ``fg.reverse(e)``.
+        - "foreign": at a computed vertex.
+        - "global": of a vector, which belongs to no vertex or edge.
     """
 
     name: str
@@ -100,27 +85,21 @@ def find_accesses(
         Name -> "vertex", "edge", "vector", "scalar" or "into": see `Names`.
     """
     records: set[AccessRecord] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if not isinstance(node, Access | Whole | Atomic):
-                continue
-            where = _class_of(function, node, kinds)
-            mode = Mode.ATOMIC if isinstance(node, Atomic) else Mode.READ
-            version = "now" if isinstance(node, Atomic) else node.version
-            records.add(AccessRecord(node.name, version, mode.value, where.value))
-            if isinstance(node, Access) and _is_target(statement, node):
-                records.add(
-                    AccessRecord(node.name, version, Mode.WRITE.value, where.value)
-                )
-    # The walk takes the target of an assignment for a read, too: these are removed.
-    reads = {r for r in records if r.mode == "read"}
-    written_only = _targets_only(body)
-    return tuple(
-        sorted(
-            (records - reads)
-            | {r for r in reads if (r.name, r.version) not in written_only}
-        )
-    )
+    targets = set(map(id, _targets(body)))
+    nodes = [n for n in every(body) if isinstance(n, Access | Whole | Atomic)]
+    entries = (n for n in nodes if not isinstance(n, Atomic) and id(n) not in targets)
+    read = {(n.name, n.version) for n in entries}
+    for node in nodes:
+        where = _class_of(function, node, kinds)
+        if isinstance(node, Atomic):
+            records.add(AccessRecord(node.name, "now", "atomic", where))
+            continue
+        if id(node) in targets:
+            records.add(AccessRecord(node.name, node.version, "write", where))
+        # The place of a write counts as read, too, if any entry of the property is.
+        if (node.name, node.version) in read:
+            records.add(AccessRecord(node.name, node.version, "read", where))
+    return tuple(sorted(records))
 
 
 def conflict_ends(body: Sequence[ast.stmt], has_sides: bool) -> str:
@@ -130,10 +109,10 @@ def conflict_ends(body: Sequence[ast.stmt], has_sides: bool) -> str:
     reads or writes (S11). In a bipartite graph (`has_sides`) a vertex is the source of
     all its edges or the target of all, so an end that is only read has no conflicts.
     """
-    written = {(t.name, _end(t)) for t in _targets(list(body))}
+    written = {(t.name, entity_of(t)) for t in _targets(body)}
     names = {name for name, _ in written}
-    nodes = (n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole))
-    touched = {(n.name, _end(n)) for n in nodes if n.name in names}
+    nodes = (n for n in every(body) if isinstance(n, Access | Whole))
+    touched = {(n.name, entity_of(n)) for n in nodes if n.name in names}
     # In general the one edge may write a vertex as its u, and the other read it as v.
     found = {end for _, end in (written if has_sides else touched)}
     return "".join(end for end in "uv" if end in found)
@@ -141,55 +120,28 @@ def conflict_ends(body: Sequence[ast.stmt], has_sides: bool) -> str:
 
 def touched_ends(body: Sequence[ast.stmt]) -> Counter[str]:
     """Return, for each property, the ends that read it plus the ends that write it."""
-    written = _targets(list(body))
-    nodes = (n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole))
+    written = _targets(body)
+    nodes = (n for n in every(body) if isinstance(n, Access | Whole))
     read = [n for n in nodes if not any(n is t for t in written)]
-    ways = ({(n.name, _end(n)) for n in way} for way in (written, read))
+    ways = ({(n.name, entity_of(n)) for n in way} for way in (written, read))
     return Counter(name for way in ways for name, _ in way)
 
 
-def _end(node: Access | Whole) -> str:
-    """Return the name of the vertex or edge of an access; "" if it is computed."""
-    first = node.indices[0] if node.indices else None
-    return first.id if isinstance(first, ast.Name) else ""
-
-
-def _targets(body: list[ast.stmt]) -> list[Access]:
+def _targets(body: Iterable[ast.stmt]) -> list[Access]:
     """Return the accesses that assignments write."""
-    return [
-        node.targets[0]
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], Access)
-    ]
-
-
-def _is_target(statement: ast.stmt, access: Access) -> bool:
-    return any(target is access for target in _targets([statement]))
-
-
-def _targets_only(body: list[ast.stmt]) -> set[tuple[str, str]]:
-    """Return the properties that are written and never read."""
-    targets = _targets(body)
-    read = {
-        (node.name, node.version)
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, Access | Whole) and not any(node is t for t in targets)
-    }
-    return {(t.name, t.version) for t in targets} - read
+    assigned = (n.targets[0] for n in every(body) if isinstance(n, ast.Assign))
+    return [target for target in assigned if isinstance(target, Access)]
 
 
 def _class_of(
     function: UserFunction,
     node: Access | Whole | Atomic,
     kinds: Mapping[str, str],
-) -> AccessClass:
-    """Return the class of an access; raise if the index has the wrong kind."""
+) -> str:
+    """Return `AccessRecord.where`; raise if the index has the wrong kind."""
     source, kind = function.source, function.kind
     stored = kinds.get(node.name, "vertex")  # builtin arrays belong to vertices
-    first = node.indices[0] if node.indices else None
-    name = first.id if isinstance(first, ast.Name) else None
+    first, name = node.indices[0] if node.indices else None, entity_of(node)
     if stored == "vector":
         if len(node.indices) == 2 and name in {"u", "v"}:
             raise source.error(
@@ -206,16 +158,16 @@ def _class_of(
                 got="an edge",
                 expected=f"d.{node.name}[f]",
             )
-        return AccessClass.GLOBAL
+        return "global"
     if stored == "edge":
         if not (kind.along_edges or kind.intersects):
             raise source.error(
                 f"a {kind} function has no edge to read {node.name!r} at", node
             )
         if name in (EDGES if kind.intersects else {"e"}):
-            return AccessClass.OWN
+            return "own"
         if first is not None and is_reversed(first):
-            return AccessClass.TWIN
+            return "twin"
         raise source.error(
             f"the edge property {node.name!r} is indexed by an edge",
             node,
@@ -234,10 +186,8 @@ def _class_of(
     if kind.writes_edges or kind.intersects:
         # These functions run on an edge or triangle, so no vertex is their own.
         ends = {"u", "v", "w"} if kind.intersects else {"u", "v"}
-        return AccessClass.NEIGHBOR if name in ends else AccessClass.FOREIGN
-    if name == "v":
-        return AccessClass.OWN
-    return AccessClass.NEIGHBOR if name == "u" else AccessClass.FOREIGN
+        return "neighbor" if name in ends else "foreign"
+    return {"v": "own", "u": "neighbor"}.get(name, "foreign")
 
 
 def _shown(node: ast.AST | None) -> str:
@@ -352,8 +302,7 @@ def _check_reads_first(
             inner = getattr(node, "body", [])
             wrote = wrote | {t.name for t in _targets(inner)}
             found, parts = [{t.name for t in _targets([node])}], [node]
-        nodes = [n for part in parts for n in ast.walk(part)]
-        for read in (n for n in nodes if isinstance(n, Access | Whole)):
+        for read in (n for n in every(parts) if isinstance(n, Access | Whole)):
             if read.name in wrote and not any(read is t for t in targets):
                 raise source.error(
                     f"{read.name!r} is read behind a write to it",
@@ -449,8 +398,7 @@ def _check_write(
             expected=f"a property of {', '.join(e for s in ends.values() for e in s)}",
             fix="use fg.atomic" if kind.writes_edges and stored == "vertex" else None,
         )
-    first = target.indices[0]
-    if not (isinstance(first, ast.Name) and first.id in ends[stored]):
+    if entity_of(target) not in ends[stored]:
         raise source.error(
             f"{_article(kind)} {kind} function writes only at "
             f"{' and '.join(ends[stored])}",
@@ -475,23 +423,20 @@ def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
     `checks.check_shared_entries`.
     """
     targets = _targets(body)
-    last = {
-        (t.name, t.version): ast.dump(t.indices[-1]) for t in targets if t.indices[1:]
-    }
-    for statement in body:
-        for node in ast.walk(statement):
-            if not isinstance(node, Access | Whole) or any(node is t for t in targets):
-                continue
-            wrote = last.get((node.name, node.version))
-            if wrote is not None and (
-                isinstance(node, Whole) or ast.dump(node.indices[-1]) != wrote
-            ):
-                raise source.error(
-                    f"{node.name!r} is read at another feature than the same function "
-                    "writes",
-                    node,
-                    fix="keep the value in a local and use fg.broadcast",
-                )
+    last = {(t.name, t.version): t.indices[-1] for t in targets if t.indices[1:]}
+    for node in every(body):
+        if not isinstance(node, Access | Whole) or any(node is t for t in targets):
+            continue
+        wrote = last.get((node.name, node.version))
+        if wrote is not None and (
+            isinstance(node, Whole) or not is_same(node.indices[-1], wrote)
+        ):
+            raise source.error(
+                f"{node.name!r} is read at another feature than the same function "
+                "writes",
+                node,
+                fix="keep the value in a local and use fg.broadcast",
+            )
 
 
 def next_written_on_every_path(
@@ -600,31 +545,22 @@ class _Walk:
             open_ends = [end for end in ends if end is not None]
             return frozenset.intersection(*open_ends) if open_ends else None
         if isinstance(node, ast.For | ast.While):
-            self._reads(node.iter if isinstance(node, ast.For) else node.test, done)
-            self.block(
-                node.body, done
-            )  # may have no iteration, so that its writes are not certain
+            self._reads(test_of(node), done)
+            # It may have no iteration, so that its writes are not certain.
+            self.block(node.body, done)
             return done
         if isinstance(node, ast.Expr):
             self._reads(node.value, done)
         return done
 
     def _reads(self, node: ast.expr, done: frozenset[str]) -> None:
-        for inner in ast.walk(node):
-            if (
-                isinstance(inner, Access | Whole)
-                and inner.version == "next"
-                and inner.name not in done
-            ):
-                self.read_early.add(inner.name)
+        read = (n for n in every([node]) if isinstance(n, Access | Whole))
+        self.read_early |= {n.name for n in read if n.version == "next"} - done
 
 
 def _covers_entry(target: Access) -> bool:
     """Return whether all features write the whole entry: ``[v]`` or ``[v, f]``."""
-    if len(target.indices) == 1:
-        return True
-    last = target.indices[-1]
-    return len(target.indices) == 2 and isinstance(last, ast.Name) and last.id == "f"
+    return list(map(name_of, target.indices[1:])) in ([], ["f"])
 
 
 #: Version of an `Access` that reads the result of a gather from memory.
@@ -678,23 +614,21 @@ def check_gathered(
     UserFunctionError
         For a read at another vertex than v, and for any read in an edge function.
     """
-    for node in (n for s in body for n in ast.walk(s)):
-        name = getattr(node, "name", "")
+    for node in every(body):
+        if not isinstance(node, Access | Whole | Atomic):
+            continue
+        name, entity = node.name, entity_of(node)
         if kinds.get(name) != "into" or function.kind.is_silent:
             continue
-        indices: list[ast.expr] = getattr(node, "indices", [])
-        first = indices[0] if indices else None
-        is_own = isinstance(first, ast.Name) and first.id == "v"
-        if is_own and not function.kind.writes_edges:
+        if entity == "v" and not function.kind.writes_edges:
             continue
         where = "where" if function.kind.writes_edges else "at a vertex where"
-        shown = ast.unparse(first) if isinstance(first, ast.Name) else "another vertex"
         raise function.source.error(
             f"{name!r} is read {where} it was not gathered",
             node,
             got=f"d.{name} in an edge function"
             if function.kind.writes_edges
-            else f"d.{name} at {shown}",
+            else f"d.{name} at {entity or 'another vertex'}",
             expected=f"d.{name} at v, in a vertex function or gather behind its gather",
             fix="store it in a property, and read that in a second foldmap",
         )
@@ -731,7 +665,7 @@ def separate_gathered(
     by_element = bool(getattr(function, "matrix", False))
     entries: dict[str, Entry] = {}
     indexed: set[str] = set()
-    for node in (n for s in body for n in ast.walk(s)):
+    for node in every(body):
         if not isinstance(node, Access):
             continue
         base = base_name(node.name, shapes)
@@ -743,7 +677,7 @@ def separate_gathered(
             name = f"{stems[node.name]}_{entry.feature}"
             entries[name] = entry
             node.name, node.indices = name, node.indices[:1]
-        elif by_element or not (isinstance(last, ast.Name) and last.id == "f"):
+        elif by_element or name_of(last) != "f":
             node.version = INDEXED
             indexed.add(base)
     return entries, frozenset(indexed)

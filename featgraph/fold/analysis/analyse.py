@@ -55,8 +55,10 @@ from featgraph.fold.syntax.names import (
     is_at_end,
     is_elsewhere,
     is_plain,
+    lettered,
     name_temporaries,
     redirected,
+    unused_name,
     with_numbers,
 )
 from featgraph.fold.syntax.normal_form import (
@@ -74,6 +76,7 @@ from featgraph.fold.tree.statements import (
     Operate,
     Scalar,
     Whole,
+    every,
 )
 from featgraph.program.combines import Combine, require_integers
 from featgraph.program.functions import (
@@ -246,8 +249,8 @@ class Analysed:
 
     def updates(self, name: str) -> frozenset[str]:
         """Return the names of its atomic operations on a property."""
-        nodes = [n for s in self.body for n in ast.walk(s) if isinstance(n, Atomic)]
-        return frozenset(n.op for n in nodes if n.name == name)
+        atomics = (n for n in every(self.body) if isinstance(n, Atomic))
+        return frozenset(n.op for n in atomics if n.name == name)
 
     def writes(self, version: str) -> frozenset[str]:
         """Return the properties it writes in `version`."""
@@ -307,12 +310,23 @@ class Analysis:
         """Names of accumulators in kernels."""
         return {f.accumulator for f in self.functions} - {""}
 
+    @property
+    def names(self) -> set[str]:
+        """Names that kernels cannot use for more: of values, properties, functions."""
+        own = {n for f in self.functions for n in (*f.variables, f.name)}
+        return own | self.emitted | set(self.signature) | GENERATED
+
     def as_given(self, name: str) -> str:
         """Return the user's name of a field of ``d``, such as a temporary."""
         base = base_name(name, self.temporaries)
         if base is None:
             return name
         return self.temporaries[base].into + name.removeprefix(base)
+
+    @cached_property
+    def helper_of(self) -> dict[str, HelperFunction]:
+        """Helpers by the names that calls have."""
+        return {helper.name: helper for helper in self.helpers}
 
     @cached_property
     def has_reals(self) -> bool:
@@ -337,11 +351,7 @@ _known: WeakKeyDictionary[Program, dict[Any, Analysis]] = WeakKeyDictionary()
 
 
 def analyse(
-    program: Program,
-    signature: Signature,
-    real: Real | None = None,
-    *,
-    renumbered: bool = False,
+    program: Program, signature: Signature, *, renumbered: bool = False
 ) -> Analysis:
     """Return the analysis of a program; it is cached, and shared by all plans.
 
@@ -351,8 +361,6 @@ def analyse(
         The functions.
     signature : Signature
         Types of the State's properties and scalars.
-    real : Real, optional
-        Type of real numbers; default the widest of the properties in use.
     renumbered : bool, optional
         Whether kernels use the local numbers of a shard for vertices.
 
@@ -367,26 +375,23 @@ def analyse(
         If a function does not fit the model or the signature; has its file and line.
     """
     known = _known.setdefault(program, {})
-    key = tuple(signature.items()), real, renumbered
+    key = tuple(signature.items()), renumbered
     if key not in known:
-        known[key] = _analyse(program, signature, real, renumbered)
+        known[key] = _analyse(program, signature, renumbered)
     return known[key]
 
 
-def _analyse(
-    program: Program, signature: Signature, real: Real | None, renumbered: bool
-) -> Analysis:
+def _analyse(program: Program, signature: Signature, renumbered: bool) -> Analysis:
     """Run the middle end, twice if the functions use no property of the widest type."""
-    if real is None:
-        # Which properties are in use is known behind the first run only, and the types
-        # of locals depend on the storage type.
-        real = _widest(signature, signature)
-        found = _Analyser(program, signature, real, renumbered).run()
-        used = {a.name for function in found.functions for a in function.accesses}
-        if (narrower := _widest(signature, used)) == real:
-            return found
-        real = narrower
-    return _Analyser(program, signature, real, renumbered).run()
+    # Which properties are in use is known behind the first run only, and the types of
+    # locals depend on the storage type.
+    real = _widest(signature, signature)
+    found = _Analyser(program, signature, real, renumbered).run()
+    used = {a.name for function in found.functions for a in function.accesses}
+    narrower = _widest(signature, used)
+    if narrower == real:
+        return found
+    return _Analyser(program, signature, narrower, renumbered).run()
 
 
 def _widest(signature: Signature, names: Iterable[str]) -> Real:
@@ -532,7 +537,7 @@ class _Analyser:
         check_accesses(function, body, accesses, names.kinds, names.iterated, shared)
         if self.result.renumbered:
             self._redirect(body, ends_of(function.kind))
-        nodes = [n for s in body for n in ast.walk(s)]
+        nodes = list(every(body))
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
         check_matrices(source, body, matrices)
@@ -546,7 +551,8 @@ class _Analyser:
         scalars |= {
             n.name for n in nodes if isinstance(n, Access) and n.name in _BUILTIN_DTYPES
         }
-        if self.result.renumbered and _is_arg(function):
+        is_gather = self.result.renumbered and function.kind.gathers
+        if is_gather and _combine_of(function).is_arg:
             scalars |= {NUMBER}  # sources of an argmin or argmax are the user's ids
         return Analysed(
             name=_emitted_name(function.name, self.taken),
@@ -582,7 +588,7 @@ class _Analyser:
         temporaries = self.result.temporaries.values()
         emitted = {t.into: t.name for t in temporaries}
         emitted |= {f"{t.into}_source": f"{t.name}_source" for t in temporaries}
-        for node in (n for s in body for n in ast.walk(s)):
+        for node in every(body):
             if isinstance(node, Access | Whole):
                 node.name = emitted.get(node.name, node.name)
         return tuple(replace(a, name=emitted.get(a.name, a.name)) for a in accesses)
@@ -594,7 +600,7 @@ class _Analyser:
         """
         mirrors = {of: name for name, of in self.result.mirrors.items()}
         outboxes = {of: name for name, of in self.result.outboxes.items()}
-        for node in (n for s in body for n in ast.walk(s)):
+        for node in every(body):
             if isinstance(node, Atomic) and is_elsewhere(node, ends):
                 key = node.name, node.op
                 if key not in outboxes:
@@ -624,9 +630,7 @@ class _Analyser:
             Last part of the name.
         """
         signature = self.result.signature
-        name = f"{of}_{ending}"
-        while name in signature or name in self.temporaries:
-            name += "_"
+        name = unused_name(f"{of}_{ending}", signature.keys() | self.temporaries)
         if of in signature:
             signature[name] = signature[of]._replace(iterated=False)
         else:
@@ -755,10 +759,10 @@ def _emitted_name(name: str, taken: set[str]) -> str:
     stem = name if is_plain(name) else "function"
     if re.search(r"_\d+$", stem):  # as kernels and copies of locals are named
         stem += "_"
-    fresh, letter = stem, "b"
-    while not taken.isdisjoint(own := {fresh, *(f"{fresh}_{p}" for p in _PARTS)}):
-        fresh = f"{stem}_{letter}"
-        letter = chr(ord(letter) + 1) if letter[-1] != "z" else f"{letter}b"
+    for fresh in lettered(stem):
+        own = {fresh, *(f"{fresh}_{part}" for part in _PARTS)}
+        if taken.isdisjoint(own):
+            break
     taken |= own
     return fresh
 
@@ -772,10 +776,6 @@ def _reduced(analysed: Analysed) -> tuple[int, ...]:
 
 def _combine_of(function: UserFunction) -> Combine:
     return cast("GatherFunction | ReduceFunction", function).combine
-
-
-def _is_arg(function: UserFunction) -> bool:
-    return function.kind.gathers and _combine_of(function).is_arg
 
 
 def _outer_product(

@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -29,9 +28,23 @@ from featgraph.base.dataclass import dataclass, field, replace
 from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import combine_of, declared_along, takes_active
-from featgraph.fold.syntax.names import CANONICAL
-from featgraph.fold.tree.statements import Access, Whole, is_reversed
+from featgraph.fold.analysis.gathers import (
+    combine_of,
+    declared_along,
+    memory_dtype,
+    takes_active,
+)
+from featgraph.fold.syntax.names import CANONICAL, unused_name
+from featgraph.fold.tree.statements import (
+    Access,
+    Whole,
+    contains,
+    copied,
+    entity_of,
+    every,
+    is_reversed,
+    name_of,
+)
 from featgraph.program.combines import SELECTIVE
 from featgraph.program.signature import GENERATED, PropertyKind, Real, Signature
 
@@ -39,7 +52,6 @@ __all__ = [
     "Changes",
     "IncrementalGather",
     "IncrementalGathers",
-    "Unannounced",
     "changes_of",
     "check_any_order",
     "check_dense",
@@ -145,6 +157,7 @@ def join_changes(several: Iterable[Changes]) -> Changes:
     """Return the changes of several foldmaps together."""
     all_of = list(several)
     silent = {n for c in all_of for n in c.silent}
+    # Active sets are incomplete where one of the foldmaps is silent.
     announced = {n for c in all_of for n in c.announced} - silent
     return Changes(tuple(sorted(announced)), tuple(sorted(silent)))
 
@@ -246,32 +259,25 @@ def _moving_problem(record: AccessRecord, changes: Changes) -> str | None:
 
 def entry_bytes(shape: tuple[int, ...], type_: str, real: Real) -> int:
     """Return the bytes of one entry of a kept array."""
-    dtype = {"real": real, "bool": "int32"}.get(type_, type_)
-    return int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return int(np.prod(shape)) * np.dtype(memory_dtype(type_, real)).itemsize
 
 
 def seen_name(name: str, signature: Signature) -> str:
     """Return the field of ``d`` for kept values of a property; no property has it."""
-    field_name = f"{name}_seen"
-    while field_name in signature:
-        field_name += "_"
-    return field_name
+    return unused_name(f"{name}_seen", signature)
 
 
 def _as_seen(
     function: Analysed, reads: tuple[str, ...], analysis: Analysis
 ) -> Analysed:
     """Return a gather that reads kept values, so that it returns old contributions."""
-    body = copy.deepcopy(function.body)
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, Access | Whole) and node.name in reads:
-                node.version = "seen"
+    body = tuple(map(copied, function.body))
+    for node in every(body):
+        if isinstance(node, Access | Whole) and node.name in reads:
+            node.version = "seen"
     taken = {*GENERATED, *CANONICAL, *analysis.emitted}
     taken |= {f.name for f in analysis.functions} | {h.name for h in analysis.helpers}
-    name = f"{function.name}_seen"
-    while name in taken:
-        name += "_"
+    name = unused_name(f"{function.name}_seen", taken)
     return replace(function, name=name, body=body)
 
 
@@ -542,14 +548,13 @@ class _Reads:
 
     def _of_edge(self, function: Analysed) -> Iterator[Unannounced]:
         """Yield reads of an edge function; an edge is due when its source is active."""
-        lasting = _own_in_writes(function)
+        lasting = _Dependence(function).reads()
         for node in _reads(function):
-            first, name = node.indices[0] if node.indices else None, node.name
-            problem = None
-            if isinstance(first, ast.Name) and first.id == "v":
+            name, problem = node.name, None
+            if entity_of(node) == "v":
                 if name in self.vertices:
                     problem = f"reads d.{name} of its target"
-            elif first is not None and is_reversed(first):
+            elif any(map(is_reversed, node.indices[:1])):
                 if name in self.silent - self.own:
                     problem = f"reads d.{name} of its twin, which another foldmap sends"
             elif name in self.others:
@@ -566,9 +571,8 @@ class _Reads:
         """Yield reads of a gather behind edge functions that have written `sent`."""
         is_in = declared_along(function) == "in"
         for node in _reads(function):
-            first, name = node.indices[0] if node.indices else None, node.name
-            is_new = node.version == "next" and name in sent
-            if isinstance(first, ast.Name) and first.id == "u":
+            name, is_new = node.name, node.version == "next" and node.name in sent
+            if entity_of(node) == "u":
                 if is_behind and name in self.vertices:
                     why = "and behind an edge function only targets of edges are due"
                     problem = f"gathers d.{name} of its sources, {why}"
@@ -576,7 +580,7 @@ class _Reads:
                 continue
             if is_new or name not in self.own | self.others:
                 continue
-            by_target = is_in and not (first is not None and is_reversed(first))
+            by_target = is_in and not any(map(is_reversed, node.indices[:1]))
             if by_target and name in self.silent:
                 problem = f"reads d.{name}, whose changes do not make the target due"
                 yield Unannounced(function, node, problem)
@@ -597,30 +601,23 @@ def _compared(gather: Analysed) -> set[str]:
 def _reads(function: Analysed) -> Iterator[Access | Whole]:
     """Yield the accesses by which a function reads properties."""
     for statement in function.body:
-        targets = {
-            id(node.targets[0])
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Assign)
-        }
-        for node in ast.walk(statement):
+        nodes = list(every([statement]))
+        targets = {id(n.targets[0]) for n in nodes if isinstance(n, ast.Assign)}
+        for node in nodes:
             if isinstance(node, Access | Whole) and id(node) not in targets:
                 yield node
 
 
-def _own_in_writes(function: Analysed) -> set[ast.AST]:
-    """Return the reads at the function's own edge on which its written values depend.
-
-    Reads on which only the verdict depends are left out: an edge that is not due may
-    have another verdict, but it would write the values that are there already.
-    """
-    return _Dependence(function).reads()
+_LEAVING = ast.Return | ast.Break | ast.Continue
 
 
 class _Dependence:
     """Finds the reads of a function at its own edge on which written values depend.
 
     Data flow is by name, not by path: a local depends on the reads of all assignments
-    to it, and of the conditions around them.
+    to it, and of the conditions around them. Reads on which only the verdict depends
+    are left out: an edge that is not due may have another verdict, but it would write
+    the values that are there already.
     """
 
     def __init__(self, function: Analysed) -> None:
@@ -643,19 +640,15 @@ class _Dependence:
     def _of(self, node: ast.AST) -> set[ast.AST]:
         """Return the reads on which an expression depends."""
         found: set[ast.AST] = set()
-        for each in ast.walk(node):
-            if isinstance(each, ast.Name):
-                found |= self.locals.get(each.id, set())
+        for each in every([node]):
+            found |= self.locals.get(name_of(each), set())
             if isinstance(each, Access | Whole) and self._is_own(each):
                 found.add(each)
         return found
 
     def _is_own(self, node: Access | Whole) -> bool:
-        first = node.indices[0] if node.indices else None
-        is_own = isinstance(first, ast.Name) and first.id == "e"
-        return is_own and not (
-            node.version == "next" and node.name in self.function.next_definite
-        )
+        is_written = node.version == "next" and node.name in self.function.next_definite
+        return entity_of(node) == "e" and not is_written
 
     def _go(self, body: Sequence[ast.stmt], under: set[ast.AST]) -> set[ast.AST]:
         """Walk over statements whose execution depends on the reads `under`.
@@ -671,7 +664,7 @@ class _Dependence:
                 inner = under | self._of(statement.test)
                 for part in (statement.body, statement.orelse):
                     ends = self._go(part, inner)
-                    if any(_leaves(each) for each in part):
+                    if any(contains(each, _LEAVING) for each in part):
                         under |= inner | ends
             elif isinstance(statement, ast.For):
                 inner = under | self._of(statement.iter)
@@ -694,14 +687,6 @@ class _Dependence:
     def _take(self, target: ast.AST, value: set[ast.AST]) -> None:
         if isinstance(target, Access):
             self.written |= value
-        elif isinstance(target, ast.Name):
-            self.locals.setdefault(target.id, set()).update(value)
-        else:
-            for each in ast.walk(target):
-                if isinstance(each, ast.Name):
-                    self.locals.setdefault(each.id, set()).update(value)
-
-
-def _leaves(statement: ast.stmt) -> bool:
-    kinds = ast.Return | ast.Break | ast.Continue
-    return any(isinstance(node, kinds) for node in ast.walk(statement))
+            return
+        for name in (n.id for n in every([target]) if isinstance(n, ast.Name)):
+            self.locals.setdefault(name, set()).update(value)

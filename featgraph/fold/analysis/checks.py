@@ -22,8 +22,11 @@ from featgraph.fold.tree.statements import (
     Atomic,
     Operate,
     Whole,
+    every,
     is_matrix_sum,
+    name_of,
     names_read,
+    test_of,
 )
 from featgraph.program.functions import UserFunction
 from featgraph.program.signature import PropertyKind, Signature
@@ -34,7 +37,6 @@ __all__ = [
     "check_groups",
     "check_matrices",
     "check_shared_entries",
-    "feature_indices",
     "matrix_names",
     "width_of",
     "with_filter",
@@ -45,8 +47,7 @@ def matrix_names(body: list[ast.stmt]) -> frozenset[str]:
     """Return the locals that hold a K x K matrix."""
     return frozenset(
         node.targets[0].id
-        for statement in body
-        for node in ast.walk(statement)
+        for node in every(body)
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Name)
         and isinstance(node.value, Operate)
@@ -59,7 +60,7 @@ def check_matrices(
 ) -> None:
     """Raise if a matrix is used as a value, or if a value that is none is indexed."""
     good: set[int] = set()
-    nodes = [n for s in body for n in ast.walk(s)]
+    nodes = list(every(body))
     whole = {id(n) for n in nodes if isinstance(n, Whole)}
     for node in nodes:
         if isinstance(node, ast.Subscript):
@@ -76,7 +77,7 @@ def check_matrices(
             good |= {id(argument) for argument in node.args}
             good |= {id(a) for a in node.args if isinstance(a, Operate)}
             if isinstance(node.args[0], Whole) or is_matrix_sum(node.args[0]):
-                whole -= {id(n) for n in ast.walk(node.args[0])}
+                whole -= set(map(id, every([node.args[0]])))
     for node in nodes:
         is_matrix = (
             isinstance(node, ast.Name)
@@ -147,7 +148,7 @@ def with_filter(
 
 def check_groups(source: FunctionSource, body: list[ast.stmt], width: int) -> None:
     """Raise if a ``group=`` does not divide the number of features."""
-    for node in (n for s in body for n in ast.walk(s)):
+    for node in every(body):
         option = node.option("group") if isinstance(node, Operate) else None
         if option is None:
             continue
@@ -187,16 +188,16 @@ def width_of(
     """
     widths: dict[int, str] = {}
     uses_f = False
-    for node in (n for s in body for n in ast.walk(s)):
+    for node in every(body):
         if isinstance(node, Access | Atomic):
             for axis, index in feature_indices(node, kinds):
                 size = item_shape(node.name)[axis]
-                if isinstance(index, ast.Name) and index.id in {"f", "i"}:
+                if name_of(index) in {"f", "i"}:
                     widths.setdefault(size, node.name)
                 _check_constant(source, node, index, size)
         elif isinstance(node, Whole):
             widths.setdefault(item_shape(node.name)[-1], node.name)
-        uses_f = uses_f or (isinstance(node, ast.Name) and node.id == "f")
+        uses_f = uses_f or name_of(node) == "f"
     if len(widths) > 1:
         raise source.error(
             "properties of different width are indexed by f",
@@ -297,8 +298,9 @@ def _check_places(
                 expected="a return under conditions that are the same for all features",
                 fix="wrap the condition in any_feature or all_features",
             )
-    loops = [n for s in body for n in ast.walk(s) if isinstance(n, ast.For | ast.While)]
-    inside = [n for loop in loops for s in loop.body for n in ast.walk(s)]
+    # Such writes wait for the end of the function, which has one value for each.
+    loops = [n for n in every(body) if isinstance(n, ast.For | ast.While)]
+    inside = (n for loop in loops for n in every(loop.body))
     for write in (n for n in inside if isinstance(n, ast.Assign)):
         target = write.targets[0]
         if isinstance(target, Access) and not varies(target, varying):
@@ -321,9 +323,8 @@ class _Walk:
         self, source: FunctionSource, varying: frozenset[str], reads_first: bool
     ) -> None:
         self.source, self.varying, self.reads_first = source, varying, reads_first
-        self.left: list[
-            list[_Path]
-        ] = []  # for each loop around: the paths to its `break` and `continue`
+        #: For each loop around: the paths to its `break` and `continue`.
+        self.left: list[list[_Path]] = []
 
     def block(
         self, body: list[ast.stmt], path: _Path | None, *, together: bool
@@ -362,11 +363,10 @@ class _Walk:
 
     def _loop(self, node: ast.For | ast.While, path: _Path, together: bool) -> _Path:
         """Return the path behind a loop, which may have no iteration."""
-        test = node.iter if isinstance(node, ast.For) else node.test
         inside = together and not loop_varies(node, self.varying)
         behind = path
         for _ in range(2):  # a second iteration writes behind reads of the first
-            self._reads(test, behind, together)
+            self._reads(test_of(node), behind, together)
             self.left.append([])
             ended = self.block(node.body, behind.copy(), together=inside)
             for one in (ended, *self.left.pop()):

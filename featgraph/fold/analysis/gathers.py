@@ -19,7 +19,7 @@ False``. So does a loop that might not end.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +29,6 @@ from featgraph.fold.analysis.access import INDEXED, base_name
 from featgraph.fold.analysis.analyse import (
     Analysed,
     Analysis,
-    HelperFunction,
     Temporary,
 )
 from featgraph.fold.operations.systems import is_solution
@@ -47,7 +46,11 @@ from featgraph.fold.tree.statements import (
     Operate,
     Scalar,
     Whole,
+    contains,
+    entity_of,
+    every,
     is_reversed,
+    name_of,
 )
 from featgraph.program.combines import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction
@@ -136,7 +139,6 @@ def has_one_rounding(
     quotients, depending on whether the length of the loop is a constant. With
     `divides`, a body of a single quotient is allowed: a division of vectors.
     """
-    helpers = {h.name: h for h in analysis.helpers}
     if function.kind.combines:
         rules = combine_of(function).rules
         if not (rules.is_sum or rules.gives == "bool") or is_matrix(function):
@@ -146,7 +148,7 @@ def has_one_rounding(
         left = [ast.Div]
     for node in _nodes_of(function.body):
         if isinstance(node, Helper):
-            inner = _nodes_of(helpers[node.emitted].body)
+            inner = _nodes_of(analysis.helper_of[node.emitted].body)
             if any(isinstance(n, _NOT_EXACT) or not _is_exact(n) for n in inner):
                 return False
         if isinstance(node, ast.BinOp | ast.AugAssign):
@@ -186,13 +188,12 @@ def temporaries_of(function: Analysed, analysis: Analysis) -> tuple[str, ...]:
     Those that it reads from memory are not among them.
     """
     found: dict[str, None] = {}
-    for statement in function.body:
-        for node in ast.walk(statement):
-            if not isinstance(node, Access | Whole) or node.version == INDEXED:
-                continue
-            known = base_name(node.name, analysis.temporaries) is not None
-            if known or node.name in analysis.entries:
-                found[node.name] = None
+    for node in every(function.body):
+        if not isinstance(node, Access | Whole) or node.version == INDEXED:
+            continue
+        known = base_name(node.name, analysis.temporaries) is not None
+        if known or node.name in analysis.entries:
+            found[node.name] = None
     return tuple(found)
 
 
@@ -207,13 +208,13 @@ def is_only_solved(name: str, bodies: Iterable[ast.stmt], spd: bool = False) -> 
         Whether all these solves must have ``spd=True``, so that they read one triangle.
         Reads of entries on the diagonal are then allowed, too.
     """
-    nodes = [n for s in bodies for n in ast.walk(s)]
+    nodes = list(every(bodies))
     solved = {
         id(inner)
         for n in nodes
         if isinstance(n, Operate) and is_solution(n)
         if n.constant("spd") or not spd
-        for inner in ast.walk(n.args[0])
+        for inner in every([n.args[0]])
     }
     reads = [n for n in nodes if isinstance(n, Access | Whole) and n.name == name]
     return bool(reads) and all(
@@ -271,7 +272,7 @@ def find_sums(function: Analysed, signature: Signature) -> tuple[Sum, ...]:
     vertex or an edge of the triangle.
     """
     found: dict[Sum, None] = {}
-    for node in (n for s in function.body for n in ast.walk(s)):
+    for node in every(function.body):
         added = added_by(node, signature)
         if added is not None:
             found[added] = None
@@ -283,12 +284,9 @@ def added_by(node: ast.AST, signature: Signature) -> Sum | None:
     if not isinstance(node, ast.Expr) or not isinstance(node.value, Atomic):
         return None
     atomic = node.value
-    first = atomic.indices[0]
-    dtype = signature[atomic.name].dtype
-    alone = len(atomic.indices) == 1 and isinstance(first, ast.Name)
-    if atomic.op != "add" or not alone or dtype not in _SUMMED:
+    dtype, role = signature[atomic.name].dtype, entity_of(atomic)
+    if atomic.op != "add" or len(atomic.indices) != 1 or dtype not in _SUMMED:
         return None
-    role = first.id if isinstance(first, ast.Name) else ""
     return Sum(atomic.name, role, dtype) if role in ROLES else None
 
 
@@ -404,22 +402,22 @@ def _stored_type(name: str, analysis: Analysis) -> str:
 _ROLES = frozenset({"f", "u", "v", "e"})
 
 
-def needs_guard(node: ast.AST, helpers: Mapping[str, HelperFunction]) -> bool:
+def needs_guard(node: ast.AST, analysis: Analysis) -> bool:
     """Return whether idle lanes must not execute a statement or expression."""
-    for inner in ast.walk(node):
+    for inner in every([node]):
         # A loop whose end depends on values of an idle lane might not end.
         if isinstance(inner, ast.While):
             return True
         if isinstance(inner, ast.For) and not all(
-            map(_is_constant, ast.walk(inner.iter))
+            map(_is_constant, every([inner.iter]))
         ):
             return True
-        if isinstance(inner, ast.Assign) and any(
-            isinstance(n, Atomic) for n in ast.walk(inner.value)
-        ):
+        if isinstance(inner, ast.Assign) and contains(inner.value, Atomic):
             return True
-        if isinstance(inner, Helper) and _may_hang(helpers.get(inner.emitted), helpers):
-            return True
+        if isinstance(inner, Helper):
+            called = analysis.helper_of[inner.emitted]
+            if any(needs_guard(statement, analysis) for statement in called.body):
+                return True
         if isinstance(inner, Access | Whole | Atomic) and not all(
             map(_is_valid, inner.indices)
         ):
@@ -428,20 +426,10 @@ def needs_guard(node: ast.AST, helpers: Mapping[str, HelperFunction]) -> bool:
 
 
 def _is_constant(node: ast.AST) -> bool:
-    is_range = isinstance(node, ast.Name) and node.id == "range"
-    return is_range or isinstance(node, ast.Constant | ast.Call | ast.expr_context)
-
-
-def _may_hang(
-    helper: HelperFunction | None, helpers: Mapping[str, HelperFunction]
-) -> bool:
-    return helper is not None and any(needs_guard(s, helpers) for s in helper.body)
+    return name_of(node) == "range" or isinstance(node, ast.Constant | ast.Call)
 
 
 def _is_valid(index: ast.expr) -> bool:
     """Return whether an index is in range also in idle lanes."""
-    return (
-        isinstance(index, ast.Constant)
-        or is_reversed(index)
-        or (isinstance(index, ast.Name) and index.id in _ROLES)
-    )
+    is_number = isinstance(index, ast.Constant)
+    return is_number or is_reversed(index) or name_of(index) in _ROLES

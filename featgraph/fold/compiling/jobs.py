@@ -61,6 +61,7 @@ class Job(NamedTuple):
     def run(self) -> None:
         """Compile one of the functions, and store its code for all."""
         for path in map(Path, self.modules):
+            # Without "_" and the 32 digits of the digest.
             module = load_module(_Stored(path.read_text("utf-8"), path.stem[:-33]))
             _share_functions(module)
         found = [

@@ -74,7 +74,7 @@ def _print_due_set(facts: SetFacts) -> str:
     print_function(writer, made)
     if facts.is_cut:
         of_all = kernel.name + _IN_CHUNKS
-        _, _, _, *inner = arguments
+        _, _, _, *inner = arguments  # without the chunk and its bounds
         swept = in_parallel(kernel.name, inner)
         given = ("chunks", *inner)
         print_function(writer, make_function(decorator, of_all, given, "", swept))

@@ -20,48 +20,38 @@ from featgraph.fold.printing.module import Entry, Field, KernelSource
 __all__ = ["entry_signature", "own_types"]
 
 
+#: Arguments that are flags; that are numbers.
+_FLAGS = ("all_sources", "all_active", "some_due")
+_NUMBERS = ("vertex_count", "hub_degree", "together", "part_count", "conflicts")
+#: Dtype -> arrays of one axis; "offset" is the type of edge ids and offsets.
+_ARRAYS = {
+    "uint8": "edge_state",
+    "uint32": "allowed due passed sources swept targets active active_sources "
+    "changed_sources stale changed_edges triangle_begins triangle_middles",
+    "int32": "in_sources out_targets incident_neighbors hubs listed share_rows "
+    "share_count windows hub_parts joined_parts order_vertex degree_order upper_orders "
+    "lower_orders both_orders passed_edges passed_count turn_counts locks stalled",
+    "int64": "chunks arrived",
+    "offset": "in_offsets out_offsets out_edges share_begins incident_offsets "
+    "incident_edges edge_twin deferred upper_offsets upper_edges upper_positions "
+    "lower_offsets lower_edges lower_positions both_offsets both_edges both_positions",
+}
+
+
 def entry_signature(
     source: KernelSource, entry: Entry, module: ModuleType
 ) -> tuple[Any, ...]:
     """Return the types of the arguments of an entry, in order."""
     offset = "int64" if source.plan.traits.wide_offsets else "int32"
-    data = _namedtuple([_field_type(f, offset) for f in source.fields], module.Data)
+    fields = [_field_type(field, offset) for field in source.fields]
     type_of: dict[str, Any] = {
-        "d": data,
-        "vertex_count": types.int64,
-        "hub_degree": types.int64,
-        "together": types.int64,
-        "part_count": types.int64,
-        "edge_state": _array("uint8", 1),
-        "all_sources": types.boolean,
-        "all_active": types.boolean,
-        "some_due": types.boolean,
+        "d": _namedtuple(fields, module.Data),
+        **dict.fromkeys(_FLAGS, types.boolean),
     }
-    words = ("allowed", "due", "passed", "sources", "swept", "targets")
-    for name in (*words, "active", "active_sources", "changed_sources", "stale"):
-        type_of[name] = _array("uint32", 1)
-    for name in ("in_sources", "out_targets", "incident_neighbors", "hubs", "listed"):
-        type_of[name] = _array("int32", 1)
-    for name in ("share_rows", "share_count", "windows", "hub_parts", "joined_parts"):
-        type_of[name] = _array("int32", 1)
-    for name in ("in_offsets", "out_offsets", "out_edges", "share_begins"):
-        type_of[name] = _array(offset, 1)
-    for name in ("incident_offsets", "incident_edges"):
-        type_of[name] = _array(offset, 1)
-    for name in ("order_vertex", "degree_order"):
-        type_of[name] = _array("int32", 1)
-    for rows in ("upper", "lower", "both"):
-        type_of[f"{rows}_orders"] = _array("int32", 1)
-        for name in ("offsets", "edges", "positions"):
-            type_of[f"{rows}_{name}"] = _array(offset, 1)
-    type_of["edge_twin"] = _array(offset, 1)
-    for name in ("changed_edges", "triangle_begins", "triangle_middles"):
-        type_of[name] = _array("uint32", 1)
-    type_of["passed_edges"] = type_of["passed_count"] = _array("int32", 1)
-    type_of["chunks"] = type_of["arrived"] = _array("int64", 1)
-    for name in ("turn_counts", "locks", "stalled"):
-        type_of[name] = _array("int32", 1)
-    type_of["deferred"], type_of["conflicts"] = _array(offset, 1), types.int64
+    type_of |= dict.fromkeys(_NUMBERS, types.int64)
+    for dtype, names in _ARRAYS.items():
+        array = _array(dtype.replace("offset", offset), 1)
+        type_of |= dict.fromkeys(names.split(), array)
     type_of |= own_types(entry, offset)
     reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]
     if reducing.kind.reduces:

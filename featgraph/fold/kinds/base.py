@@ -256,5 +256,6 @@ def reads_what(facts: NestFacts, ran: list[Analysed], group: list[Analysed]) -> 
     Then lanes of a vertex must synchronize, since another lane may have written.
     """
     wrote = {(a.name, a.version) for f in ran for a in f.accesses if a.mode != "read"}
+    # Forwarded entries are in registers of the lane that reads them.
     wrote -= {(name, "next") for name in facts.context.forwarded}
     return bool(wrote & {(a.name, a.version) for f in group for a in f.accesses})

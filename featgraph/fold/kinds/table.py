@@ -27,7 +27,7 @@ from featgraph.fold.tree.nodes import Target
 from featgraph.fold.tree.statements import Body, code, expression
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["EDGE", "EXCLUSIVE", "KINDS", "PUSH", "REDUCE", "TRIANGLE", "kind_of"]
+__all__ = ["EDGE", "EXCLUSIVE", "KINDS", "PUSH", "kind_of"]
 
 
 def _title_push(facts: NestFacts) -> str:
@@ -187,6 +187,7 @@ def _prefetches(facts: NestFacts) -> list[str]:
             count = axis.stride if shape == (axis.width,) else math.prod(shape)
             size = max(count * min(item, 4) // 4, 1)
             firsts = ["", " + 4"] if item == 8 and size > 4 else [""]
+            # In 64 bits: the first entry of a row may exceed int32.
             lines += [
                 f"queues.ask_for(d.{name}, int64({end}) * {count}{first}, "
                 f"{size - 4 * bool(first)})"
@@ -217,10 +218,6 @@ EXCLUSIVE = PhaseKind(
 )  # fmt: skip
 
 
-def _title_triangle(facts: NestFacts) -> str:
-    return _intersection(facts).does
-
-
 def _intersection(facts: NestFacts) -> Intersection:
     schedule = facts.schedule
     if not isinstance(schedule, Intersection):
@@ -243,8 +240,9 @@ def _nest_triangle(facts: NestFacts) -> Body:
 
 
 TRIANGLE = PhaseKind(
-    "triangle", lambda f, pushes: f.kind.intersects, _title_triangle,
-    _arguments_triangle, _nest_triangle, "prepare_triangles", "finish_triangles",
+    "triangle", lambda f, pushes: f.kind.intersects,
+    lambda facts: _intersection(facts).does, _arguments_triangle, _nest_triangle,
+    "prepare_triangles", "finish_triangles",
     intersects=True, chunks="triangle_chunks", chunk=("first", "last"),
 )  # fmt: skip
 

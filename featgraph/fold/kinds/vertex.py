@@ -79,10 +79,6 @@ def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
     return [*kept, *active, *edges, *spread]
 
 
-def _nest(facts: NestFacts) -> Body:
-    return [_sweep(facts)]
-
-
 def _sweep(facts: NestFacts) -> nodes.Sweep:
     """Return a sweep of vertices: gathers and vertex functions, in order.
 
@@ -175,7 +171,7 @@ def _grouped(facts: NestFacts) -> list[list[Analysed]]:
 VERTEX = PhaseKind(
     "vertex",
     lambda f, pushes: f.kind.writes_vertices or (f.kind.gathers and not pushes), _title,
-    _arguments, _nest, "prepare_vertices", "finish_vertices",
+    _arguments, lambda facts: [_sweep(facts)], "prepare_vertices", "finish_vertices",
     ends=frozenset({"passed"}), pulls=True,
 )  # fmt: skip
 PULLED = replace(

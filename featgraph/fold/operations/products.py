@@ -15,7 +15,6 @@ edge.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable
 from functools import reduce
 
@@ -34,8 +33,10 @@ from featgraph.fold.operations.primitive import (
 from featgraph.fold.tree.statements import (
     Cast,
     Operate,
+    copied,
     copy_location,
     expression,
+    is_same,
     names_read,
     narrowed,
 )
@@ -438,10 +439,9 @@ def find_outer_product(body: list[ast.stmt]) -> OuterProduct | None:
     if not groups["row"] or not groups["column"]:
         return None
     row, column = _product(groups["row"]), _product(groups["column"])
-    as_column = _Renamed().visit(copy.deepcopy(row))
-    symmetric = ast.dump(as_column) == ast.dump(column) and _same(as_column, column)
+    as_column = _Renamed().visit(copied(row))
     scale = _product(groups[""]) if groups[""] else None
-    return OuterProduct(row, column, scale, symmetric)
+    return OuterProduct(row, column, scale, is_same(as_column, column))
 
 
 def _returned(body: list[ast.stmt]) -> ast.expr | None:
@@ -454,10 +454,10 @@ def _returned(body: list[ast.stmt]) -> ast.expr | None:
         target = statement.targets[0]
         if not isinstance(target, ast.Name) or target.id in values:
             return None
-        values[target.id] = _Inlined(values).visit(copy.deepcopy(statement.value))
+        values[target.id] = _Inlined(values).visit(copied(statement.value))
     if not isinstance(last, ast.Return) or last.value is None:
         return None
-    found: ast.expr = _Inlined(values).visit(copy.deepcopy(last.value))
+    found: ast.expr = _Inlined(values).visit(copied(last.value))
     return found
 
 
@@ -489,15 +489,6 @@ def _product(factors: list[tuple[ast.expr, bool]]) -> ast.expr:
     return product
 
 
-def _same(a: ast.AST, b: ast.AST) -> bool:
-    """Return whether trees of one shape use the same properties and functions."""
-    attributes = ("name", "version", "to", "emitted")
-    return all(
-        all(getattr(x, n, None) == getattr(y, n, None) for n in attributes)
-        for x, y in zip(ast.walk(a), ast.walk(b), strict=True)
-    )
-
-
 class _Renamed(ast.NodeTransformer):
     """Replace i by f."""
 
@@ -515,4 +506,4 @@ class _Inlined(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         value = self.values.get(node.id)
-        return node if value is None else copy.deepcopy(value)
+        return node if value is None else copied(value)

@@ -148,6 +148,7 @@ def _fill_unrolled(matrix: ast.expr, columns: int, copies: Unrolled) -> str:
     """Copy a matrix to a new work area; each lane copies the rows of its features."""
     area, column = copies.new_area(columns), named("column")
     if copies.predicated:
+        # Lanes may still read the solution of the last vertex in that area.
         copies.line("warp.sync()")
     with copies.block(f"for column in range({copies.width}):"):
         rows = [
@@ -277,6 +278,7 @@ def solve_in_tiles(
     panel, tile, row, column = (
         copies.fresh(f"tile_{n}") for n in ("panel", "sums", "row", "column")
     )
+    # The last row is the right side, and then the solution.
     shape = f"({2 * side + 1}, {count * side})"
     copies.line(f"{panel} = cuda.shared.array({shape}, {copies.real}, alignment=16)")
     shift = _shared_number(diagonal, copies)
@@ -295,6 +297,7 @@ def solve_in_tiles(
     own = f"{tile}, {shift}, {one}, {row}, {column}, {k}"
     copies.line(f"{tile} = block_tiles.plus_diagonal({own})")
     if count * side > k:
+        # Where the right side is zero, so is the solution.
         place = copies.fresh("place")
         places = f"range({k} + {THREAD}, {count * side}, {copies.threads})"
         with copies.block(f"for {place} in {places}:"):
@@ -332,6 +335,7 @@ def _take_bands(
     with copies.block(f"for {band} in range({-(-copies.width // copies.tile)}):"):
         _fill_band(matrix, panel, band, copies)
         own = f"{tile}, {panel}, {band}, {row}, {column}"
+        # The band is complete, and none still reads it when the next one is filled.
         copies.line(
             "cuda.syncthreads()\n"
             f"{tile} = block_tiles.plus_band({own})\n"

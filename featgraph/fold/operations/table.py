@@ -192,6 +192,7 @@ class Reduction(Primitive):
         copies: Unrolled,
     ) -> None:
         """Combine groups whose members are copies of several lanes, one by one."""
+        # Shuffles take no bools.
         bits = [expression("int32(X)", X=value) for value in values]
         sent = bits if self.word else [wide(value, x, copies) for value in values]
         registers = in_registers(copies, sent)

@@ -75,7 +75,6 @@ __all__ = [
     "lower",
     "lower_function",
     "lower_helper",
-    "stages_of",
 ]
 
 
@@ -96,7 +95,7 @@ def outer_products(facts: BodyFacts, tree: Body) -> Body:
     """
     if facts.form not in {"parts", "columns"}:
         return tree
-    return _several(definitions.parts_of, facts, tree, {facts.form})
+    return _changed(definitions.parts_of, facts, tree, facts.form)
 
 
 def returned_sums(facts: BodyFacts, tree: Body) -> Body:
@@ -105,7 +104,7 @@ def returned_sums(facts: BodyFacts, tree: Body) -> Body:
     A kernel visits many triangles of one vertex in a row, and adds their sum to memory
     once.
     """
-    return _one(definitions.with_sums, facts, tree, {"triangle"})
+    return _changed(definitions.with_sums, facts, tree, "triangle")
 
 
 def early_returns(facts: BodyFacts, tree: Body) -> Body:
@@ -114,7 +113,7 @@ def early_returns(facts: BodyFacts, tree: Body) -> Body:
     They have no collaborative call, so they become a function that is called once for
     each feature.
     """
-    return _several(definitions.apart, facts, tree, {"unrolled", "looped"})
+    return _changed(definitions.apart, facts, tree, "unrolled", "looped")
 
 
 def keys(facts: BodyFacts, tree: Body) -> Body:
@@ -124,7 +123,7 @@ def keys(facts: BodyFacts, tree: Body) -> Body:
     """
     if not facts.has_key:
         return tree
-    return _one(definitions.with_keys, facts, tree, set(FORMS))
+    return _changed(definitions.with_keys, facts, tree, *FORMS)
 
 
 def returned_entries(facts: BodyFacts, tree: Body) -> Body:
@@ -132,7 +131,7 @@ def returned_entries(facts: BodyFacts, tree: Body) -> Body:
 
     The kernel selects the old entries where the verdict is False, and stores once.
     """
-    return _one(stores.returning_entries, facts, tree, {"unrolled"})
+    return _changed(stores.returning_entries, facts, tree, "unrolled")
 
 
 def row_pieces(facts: BodyFacts, tree: Body) -> Body:
@@ -140,7 +139,7 @@ def row_pieces(facts: BodyFacts, tree: Body) -> Body:
 
     A function for one feature takes the entry as an argument; its caller loads the row.
     """
-    return _one(stores.with_rows, facts, tree, {"feature", "unrolled"})
+    return _changed(stores.with_rows, facts, tree, "feature", "unrolled")
 
 
 def store_sinking(facts: BodyFacts, tree: Body) -> Body:
@@ -149,7 +148,7 @@ def store_sinking(facts: BodyFacts, tree: Body) -> Body:
     Where the verdict is False the kernel restores the old entries, so an earlier store
     would write each entry twice.
     """
-    return _one(stores.with_sunk_stores, facts, tree, {"unrolled"})
+    return _changed(stores.with_sunk_stores, facts, tree, "unrolled")
 
 
 def predication(facts: BodyFacts, tree: Body) -> Body:
@@ -159,7 +158,7 @@ def predication(facts: BodyFacts, tree: Body) -> Body:
     """
     if not facts.predicated:
         return tree
-    return _one(predicates.predicated, facts, tree, {"unrolled"})
+    return _changed(predicates.predicated, facts, tree, "unrolled")
 
 
 def unrolled(facts: BodyFacts, tree: Body) -> Body:
@@ -167,7 +166,7 @@ def unrolled(facts: BodyFacts, tree: Body) -> Body:
 
     For few features: the variables stay in registers.
     """
-    return _one(copies.unrolled, facts, tree, {"unrolled"})
+    return _changed(copies.unrolled, facts, tree, "unrolled")
 
 
 def looped(facts: BodyFacts, tree: Body) -> Body:
@@ -175,7 +174,7 @@ def looped(facts: BodyFacts, tree: Body) -> Body:
 
     For many features: a varying local is an array with an element for each feature.
     """
-    return _one(loops.looped, facts, tree, {"looped"})
+    return _changed(loops.looped, facts, tree, "looped")
 
 
 def vectorized(facts: BodyFacts, tree: Body) -> Body:
@@ -183,7 +182,7 @@ def vectorized(facts: BodyFacts, tree: Body) -> Body:
 
     LLVM does not vectorize loops over arrays that may overlap.
     """
-    return _one(vectors.vectorized, facts, tree, {"vectorized"})
+    return _changed(vectors.vectorized, facts, tree, "vectorized")
 
 
 def names(facts: BodyFacts, tree: Body) -> Body:
@@ -205,11 +204,8 @@ def index_checks(facts: BodyFacts, tree: Body) -> Body:
     sites, declared = facts.context.checked, facts.function.declared
     if sites is None:
         return tree
-    for node in tree:
-        one = narrowed(node, Define)
-        checks = IndexChecks(facts.memory, declared.name, declared.source.file, sites)
-        one.body = checks.over(one.body)
-    return tree
+    checks = IndexChecks(facts.memory, declared.name, declared.source.file, sites)
+    return _bodies(checks.over, tree)
 
 
 def memory(facts: BodyFacts, tree: Body) -> Body:
@@ -217,7 +213,7 @@ def memory(facts: BodyFacts, tree: Body) -> Body:
 
     The resulting tree is plain Python, and can be printed.
     """
-    return _in_memory(facts.memory, tree)
+    return _bodies(InMemory(facts.memory).over, tree)
 
 
 def indices(facts: BodyFacts, tree: Body) -> Body:
@@ -225,7 +221,7 @@ def indices(facts: BodyFacts, tree: Body) -> Body:
 
     For a signed index, Numba compiles a test for negative values (wrap-around).
     """
-    return _unsigned(tree) if facts.context.cuda else tree
+    return _bodies(unsigned_indices, tree) if facts.context.cuda else tree
 
 
 #: Forms of functions that have features; "triangle" and "helper" have none.
@@ -279,8 +275,8 @@ def lower_helper(helper: HelperFunction, real: Real, cuda: bool) -> Body:
     body = [narrowed(copied(s), type(s)) for s in helper.body]
     decorator = definitions.decorator_of(cuda)
     tree = [Define(helper.name, "helper", helper.parameters, body, decorator=decorator)]
-    made = _in_memory(Memory(cuda, real), list(tree))
-    return _unsigned(made) if cuda else made
+    made = _bodies(InMemory(Memory(cuda, real)).over, list(tree))
+    return _bodies(unsigned_indices, made) if cuda else made
 
 
 def callee_of(facts: BodyFacts, tree: Body) -> Callee:
@@ -301,42 +297,26 @@ def callee_of(facts: BodyFacts, tree: Body) -> Callee:
     )
 
 
-def _in_memory(given: Memory, tree: Body) -> Body:
+def _bodies(change: Callable[[Body], Body], tree: Body) -> Body:
+    """Change the body of each function."""
     for node in tree:
         one = narrowed(node, Define)
-        one.body = InMemory(given).over(one.body)
+        one.body = change(one.body)
     return tree
 
 
-def _unsigned(tree: Body) -> Body:
-    for node in tree:
-        one = narrowed(node, Define)
-        one.body = unsigned_indices(one.body)
-    return tree
-
-
-def _one(
-    change: Callable[[BodyFacts, Define], Define],
+def _changed(
+    change: Callable[[BodyFacts, Define], Define | list[Define]],
     facts: BodyFacts,
     tree: Body,
-    forms: set[str],
+    *forms: str,
 ) -> Body:
-    """Change the functions of some forms."""
-    made = (narrowed(node, Define) for node in tree)
-    return [change(facts, one) if one.form in forms else one for one in made]
-
-
-def _several(
-    split: Callable[[BodyFacts, Define], list[Define]],
-    facts: BodyFacts,
-    tree: Body,
-    forms: set[str],
-) -> Body:
-    """Split the functions of some forms into several."""
+    """Change the functions of some forms, or split them into several."""
     out: Body = []
     for node in tree:
         one = narrowed(node, Define)
-        out += split(facts, one) if one.form in forms else [one]
+        made = change(facts, one) if one.form in forms else one
+        out += made if isinstance(made, list) else [made]
     return out
 
 
@@ -612,24 +592,7 @@ def _names_of(facts: NestFacts) -> set[str]:
 
 
 #: Names that generated modules import, for either target.
-_MODULE = frozenset(
-    {
-        "block_tiles",
-        "boolean",
-        "cpu",
-        "cuda",
-        "float32",
-        "float64",
-        "int32",
-        "int64",
-        "math",
-        "np",
-        "queues",
-        "segments",
-        "tiles",
-        "uint32",
-        "uint64",
-        "vectors",
-        "warp",
-    }
-)
+_MODULE = frozenset((
+    "block_tiles", "boolean", "cpu", "cuda", "float32", "float64", "int32", "int64",
+    "math", "np", "queues", "segments", "tiles", "uint32", "uint64", "vectors", "warp",
+))  # fmt: skip

@@ -12,8 +12,7 @@ piece is swept.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from featgraph.base.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
@@ -37,11 +36,11 @@ from featgraph.fold.plan.halos import Halo, Split, find_halo, why_not_shared
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, GatherReads, Phase, PlanFacts, Reduction
 from featgraph.fold.plan.worklist import first_settles, is_free, keys_of, why_not_queued
-from featgraph.fold.tree.statements import Access, Whole
+from featgraph.fold.tree.statements import Access, Whole, entity_of, every, name_of
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "check_in_place", "check_wire_dtype", "find_facts", "find_split", "sent_rows",
+    "check_in_place", "check_wire_dtype", "find_facts", "sent_rows",
 ]  # fmt: skip
 
 
@@ -94,9 +93,7 @@ def find_facts(
             if first_settles(functions, phases, options)
             else keys_of(analysis, phases)
         ),
-        triangles_at=next(
-            (f.declared.source.where() for f in functions if f.kind.intersects), ""
-        ),
+        triangles_at=_at(f for f in functions if f.kind.intersects),
         twins_at=next(
             (
                 (f.twin_operations[0], f.declared.source.where())
@@ -109,28 +106,21 @@ def find_facts(
         sent_rows=sent,
         split=find_split(analysis, phases, sent, options),
         not_shared=why_not_shared(functions, analysis, in_order=options.deterministic),
-        edges_at=_edges_at(analysis),
-        out_edges_at=next(
-            (
-                functions[p.functions[0]].declared.source.where()
-                for p in phases
-                if p.along != "in"
-            ),
-            "",
-        ),
+        edges_at=_at(f for f in functions if _uses_next_edges(f, analysis)),
+        out_edges_at=_at(functions[p.functions[0]] for p in phases if p.along != "in"),
     )
 
 
-def _edges_at(analysis: Analysis) -> str:
-    """Return the place of a function that writes edges or reads their next entries."""
+def _at(found: Iterable[Analysed]) -> str:
+    """Return the place of the first of some functions; "" if there is none."""
+    return next((function.declared.source.where() for function in found), "")
+
+
+def _uses_next_edges(function: Analysed, analysis: Analysis) -> bool:
+    """Return whether a function writes edges or reads their next entries."""
     of_edges = {n for n, t in analysis.signature.items() if t.kind is PropertyKind.EDGE}
-    for function in analysis.functions:
-        reads_next = (
-            a.version == "next" for a in function.accesses if a.name in of_edges
-        )
-        if function.kind.writes_edges or any(reads_next):
-            return function.declared.source.where()
-    return ""
+    read = {a.name for a in function.accesses if a.version == "next"}
+    return function.kind.writes_edges or not read.isdisjoint(of_edges)
 
 
 def _scalars(functions: Sequence[Analysed]) -> set[str]:
@@ -333,14 +323,13 @@ def _check_torn(analysis: Analysis) -> None:
 
 def _check_feature(function: Analysed, name: str) -> None:
     """Raise if a function reads several features of `name` at another vertex."""
-    for node in (n for s in function.body for n in ast.walk(s)):
+    for node in every(function.body):
         if not isinstance(node, Access | Whole) or node.name != name:
             continue
-        entity = node.indices[0]
-        if isinstance(entity, ast.Name) and entity.id == "v":
+        if entity_of(node) == "v":
             continue
         features = node.indices[1:]
-        is_own = all(isinstance(i, ast.Name) and i.id == "f" for i in features)
+        is_own = all(name_of(index) == "f" for index in features)
         if isinstance(node, Whole) or node.is_row or not is_own or len(features) > 1:
             raise PlanError(
                 f"{place_of(function)} reads other features of {name} at another "

@@ -53,7 +53,7 @@ from featgraph.fold.plan.traits import EDGES_ALONG, GraphTraits, other_along
 from featgraph.fold.plan.worklist import is_in_order
 from featgraph.fold.schedules.intersect_edges import WARPS_AN_EDGE
 from featgraph.fold.schedules.mapping import Mapping
-from featgraph.fold.tree.statements import Atomic, Cast
+from featgraph.fold.tree.statements import Atomic, Cast, every, name_of
 from featgraph.program.signature import PropertyKind, Signature
 
 __all__ = [
@@ -363,8 +363,7 @@ def _dropped(
 
 
 def _returns(function: Analysed) -> list[ast.Return]:
-    nodes = (node for statement in function.body for node in ast.walk(statement))
-    return [node for node in nodes if isinstance(node, ast.Return)]
+    return [node for node in every(function.body) if isinstance(node, ast.Return)]
 
 
 def _is_true(value: ast.expr | None) -> bool:
@@ -472,8 +471,7 @@ def _is_of_its_edge(function: Analysed, read: set[str], signature: Signature) ->
     """
     if function.collective or "superstep" in function.scalars:
         return False
-    body = (node for statement in function.body for node in ast.walk(statement))
-    if any(isinstance(node, ast.Name) and node.id in {"u", "v"} for node in body):
+    if any(name_of(node) in {"u", "v"} for node in every(function.body)):
         return False
     twins = {a.name for a in function.accesses if a.where == "twin"}
     for access in function.accesses:
@@ -491,7 +489,7 @@ def _is_of_its_edge(function: Analysed, read: set[str], signature: Signature) ->
 
 def _only_adds(function: Analysed, read: set[str], signature: Signature) -> bool:
     """Return whether a function changes names in `read` only by sums at its edges."""
-    nodes = [node for statement in function.body for node in ast.walk(statement)]
+    nodes = list(every(function.body))
     sums = {
         id(node.value)
         for node in nodes

@@ -17,16 +17,14 @@ from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, declared_along, rounds
-from featgraph.fold.tree.statements import Atomic
+from featgraph.fold.tree.statements import Atomic, every
 from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "EdgeHalo",
     "Halo",
     "Refusal",
     "Split",
-    "TriangleHalo",
     "find_halo",
     "why_not_shared",
 ]
@@ -237,7 +235,7 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
 
 
 def _atomics(function: Analysed) -> list[Atomic]:
-    return [n for s in function.body for n in ast.walk(s) if isinstance(n, Atomic)]
+    return [n for n in every(function.body) if isinstance(n, Atomic)]
 
 
 def _is_of(kind: PropertyKind, analysis: Analysis, record: AccessRecord) -> bool:
@@ -302,8 +300,7 @@ def _why_not_combined(
     """
     sent = {name: of for name, (of, _) in analysis.outboxes.items()}
     for function in functions:
-        nodes = [n for s in function.body for n in ast.walk(s)]
-        unused = [n.value for n in nodes if isinstance(n, ast.Expr)]
+        unused = [n.value for n in every(function.body) if isinstance(n, ast.Expr)]
         for node in _atomics(function):
             of = sent.get(node.name, node.name)
             is_sent = of in sent.values() or function.kind.intersects

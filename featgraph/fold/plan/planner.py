@@ -67,7 +67,7 @@ from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.schedules.words import map_words
-from featgraph.fold.tree.statements import Access
+from featgraph.fold.tree.statements import Access, every, name_of
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 
@@ -153,6 +153,7 @@ def _check_atomics(analysis: Analysis, options: Options) -> None:
             if access.mode != "atomic":
                 continue
             dtype = np.dtype(known[access.name].dtype)
+            # A GPU has atomics on words of 32 and 64 bits.
             narrow = options.target == "cuda" and dtype.itemsize < 4
             if narrow or dtype == np.bool_:
                 of = analysis.outboxes.get(access.name, (access.name, ""))[0]
@@ -202,7 +203,7 @@ def _finish(
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
         stores = {
             f.into for f in members if f.kind.gathers and kind.pulls
-            and f.into not in incremental
+            and f.into not in incremental  # pushed and kept ones are in memory
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
@@ -409,6 +410,7 @@ def _sum_in_trees(
         own = [functions[i] for i in phase.functions]
         sums = all(rounds(f) and combine_of(f).rules.tree is not None for f in own)
         if phase.kind.reduces and sums:
+            # Leaves and branches of the tree have 32 terms: no further blocks.
             mapping = dataclasses.replace(phase.mapping, block=0)
             if options.target == "cuda":
                 mapping = map_words(mapping, phase.width, any(map(is_matrix, own)))
@@ -463,11 +465,11 @@ def _row_length(analysis: Analysis, width: int, members: Sequence[Analysed]) -> 
         return ""
     if any(f.returns_varying for f in members):
         return ""
-    accesses = [n for s in body for n in ast.walk(s) if isinstance(n, Access)]
+    accesses = [n for n in every(body) if isinstance(n, Access)]
     written = {a.name for f in wide for a in f.accesses if a.mode != "read"}
     text = ""
     for one in accesses:
-        own = isinstance(one.indices[-1], ast.Name) and one.indices[-1].id == "f"
+        own = name_of(one.indices[-1]) == "f"
         type_ = analysis.signature.get(one.name)
         if one.name in analysis.temporaries:
             return ""

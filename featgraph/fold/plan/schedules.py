@@ -56,12 +56,12 @@ from featgraph.fold.schedules.mapping import (
 )
 from featgraph.fold.schedules.table import SCHEDULES, names_for
 from featgraph.fold.schedules.thread import map_threads
-from featgraph.fold.tree.statements import Access, Operate
+from featgraph.fold.tree.statements import Access, Operate, every, name_of
 from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [
     "check_exclusive", "choose_mapping", "exclusive_mapping", "explain_exclusive",
-    "in_order", "products_of", "sweep_of", "with_record",
+    "in_order", "sweep_of", "with_record",
 ]  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def _work_of(
         ends_early=any(map(_ends_early, gathers)),
         operates=any(f.operations for f in members),
         meets_at_edges=any(f.collective and f.kind.along_edges for f in members),
-        multiplies=_multiplies(members),
+        multiplies=any(f.kind.along_edges and f.multiplies for f in members),
         keeps_state=options.asynchronous or options.incremental is not None,
         forced=frozenset(name for name, _ in options.mapping),
         long_row=SUM_BLOCK if traits.long_rows else 0, has_giant=traits.has_giant,
@@ -257,11 +257,6 @@ def _chooses(function: Analysed) -> bool:
     return function.kind.writes_vertices and compares and is_exact
 
 
-def _multiplies(members: Sequence[Analysed]) -> bool:
-    """Return whether a function on edges multiplies a matrix."""
-    return any(f.kind.along_edges and f.multiplies for f in members)
-
-
 def _sweeps_edges(kind: PhaseKind, members: Sequence[Analysed]) -> bool:
     return kind.from_sources or any(f.kind.gathers for f in members)
 
@@ -331,14 +326,14 @@ def _solves_in_loop(statement: ast.stmt) -> bool:
 
     All threads of a block with one vertex must take part in the solution.
     """
-    loops = [n for n in ast.walk(statement) if isinstance(n, ast.For | ast.While)]
-    return any(any(_systems(loop)) for loop in loops)
+    loops = (n for n in every([statement]) if isinstance(n, ast.For | ast.While))
+    return any(map(_systems, loops))
 
 
 def _systems(node: ast.AST) -> list[Operate]:
     """Return the calls in `node` that need a work area: of `solve` and `inverse`."""
-    calls = [n for n in ast.walk(node) if isinstance(n, Operate)]
-    return [n for n in calls if primitive_of(n).takes_area]
+    calls = (n for n in every([node]) if isinstance(n, Operate))
+    return [call for call in calls if primitive_of(call).takes_area]
 
 
 #: Least number of features with which rows of real numbers are SIMD vectors (CPU).
@@ -375,8 +370,7 @@ def in_order(
 
 def _is_true(function: Analysed) -> bool:
     """Return whether a function returns the constant True on all paths."""
-    nodes = [node for part in function.body for node in ast.walk(part)]
-    values = [n.value for n in nodes if isinstance(n, ast.Return)]
+    values = [n.value for n in every(function.body) if isinstance(n, ast.Return)]
     ends = isinstance(function.body[-1], ast.Return)
     return ends and all(isinstance(v, ast.Constant) and v.value is True for v in values)
 
@@ -393,9 +387,9 @@ def _ordered(
     types = analysis.signature
     names = {a.name for a in function.accesses} - {options.record_order}
     found = sorted(n for n in names if types[n].kind is PropertyKind.EDGE)
-    nodes = [node for part in function.body for node in ast.walk(part)]
+    nodes = list(every(function.body))
     read = [n for n in nodes if isinstance(n, Access) and n.name in found]
-    edges = [n for n in nodes if isinstance(n, ast.Name) and n.id == "e"]
+    edges = [n for n in nodes if name_of(n) == "e"]
     writes = any(a.name in found and a.mode != "read" for a in function.accesses)
     fits = all(types[n].item_shape == () and types[n].dtype in _SHUFFLED for n in found)
     if options.checked or writes or len(read) != len(edges) or not fits:

@@ -31,7 +31,7 @@ from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "COLUMN", "EDGES_ALONG", "GIANT_SHARE", "HUB_DEGREE", "HUB_PART", "JOINED_ENTRIES",
+    "COLUMN", "EDGES_ALONG", "HUB_DEGREE", "HUB_PART", "JOINED_ENTRIES",
     "JOINED_PART", "LONG_ROW", "MANY_ROWS", "NUMBER", "PART_ENTRIES", "REVERSED",
     "SUM_BLOCK", "GraphTraits", "Rows", "along_of", "along_to_push", "backward_edge",
     "expands_along", "graph_sizes", "graph_traits", "hub_degree_of",
@@ -54,7 +54,8 @@ GIANT_SHARE = 300
 #: intersects the rows of a vertex: its bitmap then saves six or more steps of a search.
 LONG_ROW = 64
 #: Contributions that are summed one after the other. A longer row is cut into blocks of
-#: as many, by place in the row, whose sums are added pairwise.
+#: as many, by place in the row, whose sums are added pairwise. Ten million times 0.1 is
+#: off by 9.7e-6, 4.1e-6 and 2.4e-6 with blocks of 1,024, 512 and 256 (0025).
 SUM_BLOCK = 512
 #: Mean degree from which on a block of `SUM_BLOCK` vertices has more edges than the
 #: smallest chunk, `SMALLEST_CHUNK` of `runtime.devices.cpu_sweeps`.
@@ -129,22 +130,18 @@ class Sized(Protocol):
     @property
     def vertex_count(self) -> int:
         """V."""
-        ...
 
     @property
     def edge_count(self) -> int:
         """E, directed edges."""
-        ...
 
     @property
     def directed(self) -> bool:
         """False if every edge has a twin."""
-        ...
 
     @property
     def sides(self) -> tuple[int, ...] | None:
         """Number of vertices of each side; None without sides."""
-        ...
 
 
 def needs_wide_positions(edge_count: int) -> bool:
@@ -239,11 +236,6 @@ def traits_of_degrees(
     )
 
 
-def _floor(number: int, most: int) -> int:
-    """Return a number rounded down to a power of two, from 1 to `most`."""
-    return min(most, 1 << max(number.bit_length() - 1, 0))
-
-
 def _longest(graph: Graph, target: str, below: int | None = None) -> int:
     """Return the length of the longest row; with `below`, of rows shorter than that."""
     sides = ("in", "out") if graph.directed else ("in",)
@@ -258,8 +250,8 @@ def _rows_of_longest(edge_count: int, longest: int) -> int:
 
 def _typical_degree(edge_count: int, short: NDArray[np.int64]) -> int:
     """Return the in-degree at three quarters of the edges, down to a power of two."""
-    ends = (short * _DEGREES).cumsum()
-    return _floor(int(ends.searchsorted(0.75 * edge_count)), SHORT)
+    degree = int((short * _DEGREES).cumsum().searchsorted(0.75 * edge_count))
+    return min(SHORT, 1 << max(degree.bit_length() - 1, 0))
 
 
 #: First word of the name of a graph's array of a column. The second word is the order

@@ -30,7 +30,14 @@ from featgraph.fold.analysis.gathers import (
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.schedules.mapping import MOST_COPIES, Mapping
-from featgraph.fold.tree.statements import Access, Helper, Whole
+from featgraph.fold.tree.statements import (
+    Access,
+    Helper,
+    Whole,
+    every,
+    name_of,
+    test_of,
+)
 
 __all__ = [
     "as_worklist",
@@ -39,7 +46,6 @@ __all__ = [
     "is_free",
     "is_queued",
     "keys_of",
-    "may_overwrite",
     "overwrites",
     "parts_of",
     "settles_at_once",
@@ -88,6 +94,7 @@ def why_not_queued(
     kind = phases[0].kind
     apart = len(phases) > 1 or not kind.pulls or kind.pulls_edges
     on_gpu = options.target == "cuda"
+    # The loop of a GPU has a thread for each edge, with a copy of each feature.
     is_looped = phases[0].width > MOST_COPIES if on_gpu else phases[0].mapping.is_looped
     filled = [analysis.temporaries[str(f.into)] for f in gathers]
     whys = (
@@ -301,8 +308,7 @@ def _code_key(function: Analysed) -> tuple[object, ...]:
 
     The key of a function that calls helpers is unique.
     """
-    nodes = [n for s in function.body for n in ast.walk(s)]
-    if any(isinstance(n, Helper) for n in nodes):
+    if any(isinstance(n, Helper) for n in every(function.body)):
         return (object(),)
     return function.declared, *(ast.dump(s) for s in function.body)
 
@@ -339,7 +345,7 @@ def _reads_old_first(body: Sequence[ast.stmt], written: set[str], width: int) ->
     Features run one after the other, so each must access entries of its own only.
     Properties that the function writes are added to `written`.
     """
-    nodes = [n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole)]
+    nodes = [n for n in every(body) if isinstance(n, Access | Whole)]
     own = {n.name for n in nodes if n.version == "next"}
     touched = [n for n in nodes if n.name in own]
     if not all(_is_of_one_feature(n, width) for n in touched):
@@ -351,7 +357,7 @@ def _is_of_one_feature(node: Access | Whole, width: int) -> bool:
     """Return whether the entry of an access belongs to the function's feature alone."""
     if not isinstance(node, Access):
         return False
-    names = [i.id if isinstance(i, ast.Name) else None for i in node.indices]
+    names = list(map(name_of, node.indices))
     return names == ["v", "f"] or (names == ["v"] and width == 1)
 
 
@@ -369,7 +375,7 @@ def _in_order(body: Sequence[ast.stmt], written: set[str]) -> bool:
                 return False
             written |= other
         elif isinstance(node, ast.For | ast.While):
-            head = node.iter if isinstance(node, ast.For) else node.test
+            head = test_of(node)
             for _ in range(2):  # a second iteration reads behind writes of the first
                 if _reads(head, written) or not _in_order(node.body, written):
                     return False

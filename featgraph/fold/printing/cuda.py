@@ -221,6 +221,7 @@ class _CudaPhase:
         if self.role == "hubs":
             threads = mapping.hub_threads or HUB_THREADS
             blocks = mapping.hub_resident
+        # So many blocks of the default size: of others, as many threads.
         resident = blocks * threads // self.threads
         return (self.threads, resident) if resident else self.threads
 
@@ -421,6 +422,7 @@ class _QueuePrinter:
         """Print a function that calls user functions."""
         own = facts or self.facts
         own.nest = nest
+        # The body may call these functions of the module.
         own.arguments = (
             *arguments, "goes_on_0", "is_near_0", "first_key_0", "settled_0"
         )  # fmt: skip

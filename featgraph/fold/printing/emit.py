@@ -266,6 +266,7 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
             continue
         pushes = pushed.get(name)
         if pushes is not None and temporary.combine.is_arg:
+            # An atomic changes key and source together, in one word.
             packed = f"{name}_packed"
             found[packed] = Field(packed, "temporary", "int64", rank, name)
             continue

@@ -37,8 +37,7 @@ from featgraph.fold.tree.statements import (
 )
 
 __all__ = [
-    "Behind", "changed_lines", "changes_of", "explain_plan", "explain_ranks",
-    "print_nest", "shown",
+    "Behind", "changed_lines", "changes_of", "explain_plan", "print_nest", "shown",
 ]  # fmt: skip
 
 
@@ -419,73 +418,53 @@ def _shown_body(body: Body) -> Body:
     return [cast("ast.stmt", _Shown().visit(copied(node))) for node in body]
 
 
+#: Expression that is not Python -> the text of it; {0} is the node, the others are its
+#: parts. Options of operations are left out.
+_TEXTS: dict[type[ast.AST], str] = {
+    statements.Scalar: "d.{0.name}",
+    statements.Operate: "fg.{0.name}({args})",
+    statements.Atomic: "fg.atomic.{0.op}(d.{0.name}[{indices}], {value})",
+    statements.Helper: "{0.emitted}({args})",
+    statements.MathCall: "{0.name}({args})",
+    statements.Numeric: "{0.name}({args})",
+    statements.Cast: "{0.to}({value})",
+    statements.Identity: "fg.nothing",
+    functions.AnyFeature: "any_feature({value})",
+    functions.Checked: "checked({value})",
+}
+
+
 class _Shown(Rewriting):
     """Replace nodes that are not Python by names that `ast.unparse` prints."""
 
-    def _name(self, form: str, *parts: Any) -> ast.Name:
-        texts = (
-            ", ".join(map(shown, part)) if isinstance(part, list) else shown(part)
-            for part in parts
-        )
-        return ast.Name(form.format(*texts))
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Show an expression by its text in `_TEXTS`."""
+        text = _TEXTS.get(type(node))
+        return super().generic_visit(node) if text is None else self._name(node, text)
+
+    def _name(self, node: ast.AST, text: str) -> ast.Name:
+        parts = {}
+        for name in node._fields:
+            part = getattr(node, name)
+            several = part if isinstance(part, list) else [part]
+            parts[name] = ", ".join(map(shown, several))
+        return ast.Name(text.format(node, **parts))
 
     def visit_Access(self, node: statements.Access) -> ast.Name:
         """Show the entry of a property, or of a loaded row."""
         if node.row:
             return ast.Name(f"{node.row}[f]")
-        name = f"d.{node.name}{_VERSIONS.get(node.version, '')}"
-        return self._name(f"{name}[{{}}]", node.indices)
+        suffix = _VERSIONS.get(node.version, "")
+        return self._name(node, f"d.{{0.name}}{suffix}[{{indices}}]")
 
     def visit_Whole(self, node: statements.Whole) -> ast.Name:
         """Show the row or matrix."""
-        form = f"d.{node.name}[{{}}]" if node.indices else f"d.{node.name}"
-        return self._name(form, node.indices)
-
-    def visit_Array(self, node: functions.Array) -> ast.Name:
-        """Show the array."""
-        return ast.Name(f"d.{node.name}{_VERSIONS.get(node.version, '')}")
-
-    def visit_Scalar(self, node: statements.Scalar) -> ast.Name:
-        """Show the scalar."""
-        return ast.Name(f"d.{node.name}")
-
-    def visit_Operate(self, node: statements.Operate) -> ast.Name:
-        """Show the call, without options of the operation."""
-        return self._name(f"fg.{node.name}({{}})", node.args)
-
-    def visit_Atomic(self, node: statements.Atomic) -> ast.Name:
-        """Show the call."""
-        form = f"fg.atomic.{node.op}(d.{node.name}[{{}}], {{}})"
-        return self._name(form, node.indices, node.value)
-
-    def visit_Helper(self, node: statements.Helper) -> ast.Name:
-        """Show the call."""
-        return self._name(f"{node.emitted}({{}})", node.args)
-
-    def visit_MathCall(self, node: statements.MathCall) -> ast.Name:
-        """Show the call."""
-        return self._name(f"{node.name}({{}})", node.args)
-
-    def visit_Numeric(self, node: statements.Numeric) -> ast.Name:
-        """Show the call."""
-        return self._name(f"{node.name}({{}})", node.args)
-
-    def visit_Cast(self, node: statements.Cast) -> ast.Name:
-        """Show the conversion."""
-        return self._name(f"{node.to}({{}})", node.value)
-
-    def visit_Identity(self, node: statements.Identity) -> ast.Name:
-        """Show ``fg.nothing``."""
-        return ast.Name("fg.nothing")
-
-    def visit_AnyFeature(self, node: functions.AnyFeature) -> ast.Name:
-        """Show the condition over all features."""
-        return self._name("any_feature({})", node.value)
+        return self._name(node, "d.{0.name}" + "[{indices}]" * bool(node.indices))
 
     def visit_Place(self, node: functions.Place) -> ast.AST:
         """Show the index."""
         return cast("ast.AST", self.visit(node.value))
 
-    def visit_Checked(self, node: functions.Checked) -> ast.Name:
-        """Show that an index is checked."""
-        return self._name("checked({})", node.value)
+    def visit_Array(self, node: functions.Array) -> ast.Name:
+        """Show the array."""
+        return ast.Name(f"d.{node.name}{_VERSIONS.get(node.version, '')}")

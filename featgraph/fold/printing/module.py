@@ -28,24 +28,16 @@ __all__ = [
 #: Least alignment of arrays in bytes, which the widest load of a lane needs (CUDA).
 ALIGNMENT = PIECE_BYTES
 
-#: Arrays of the graph that entries take: name in a module -> name in the graph.
-_ARRAYS = {
-    name: name
-    for name in (
-        *(
-            f"{rows}_{part}"
-            for rows in ("upper", "lower", "both")
-            for part in ("offsets", "orders", "edges", "positions")
-        ),
-        "order_vertex",
-        "degree_order",
-        "edge_twin",
-        "in_sources",
-        "triangle_begins",
-        "triangle_middles",
-        "vertex_blocks",
-    )
-}
+#: Arrays that have the same names in modules and in the graph.
+_ARRAYS = (
+    *(
+        f"{rows}_{part}"
+        for rows in ("upper", "lower", "both")
+        for part in ("offsets", "orders", "edges", "positions")
+    ),
+    "order_vertex", "degree_order", "edge_twin", "in_sources", "triangle_begins",
+    "triangle_middles", "vertex_blocks",
+)  # fmt: skip
 #: Arguments that a device sets at the launch of an entry, beside scratch areas.
 _LAUNCHED = frozenset({"share_begins", "share_count", "share_rows", "swept_words"})
 
@@ -261,9 +253,9 @@ class KernelSource:
         if phase.kind.sweeps_blocks:
             chunks = f"{phase.rows.chunks} blocks"
         rows = vars(phase.rows)
+        of_rows = (name for along in REVERSED for name in self._rows(along))
         arrays = {
-            **_ARRAYS,
-            **{name: name for along in REVERSED for name in self._rows(along)},
+            **{name: name for name in (*_ARRAYS, *of_rows)},
             "chunks": chunks or phase.rows.chunks,
             **{a.name: a.array.format(**rows) for a in entry.arrays if a.array},
         }
@@ -290,14 +282,10 @@ class KernelSource:
         for phase in self.plan.phases:
             if not phase.kind.pushes:
                 continue
-            accumulator = accumulator_of(
-                self.plan.functions_of(phase)[0], self.plan.analysis
-            )
-            if accumulator.is_arg:
-                kind = "FLOAT32" if accumulator.type == "real" else "INT32"
-                fills[f"{accumulator.name}_packed"] = f"PACKED_NONE_{kind}"
-            else:
-                fills[accumulator.name] = accumulator.identity
+            [function] = self.plan.functions_of(phase)
+            accumulator = accumulator_of(function, self.plan.analysis)
+            name = f"{accumulator.name}{'_packed' * accumulator.is_arg}"
+            fills[name] = accumulator.memory_identity
         return fills
 
 

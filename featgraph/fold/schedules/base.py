@@ -239,7 +239,7 @@ class Scope:
         shared = f"{flag} = warp.group_all({flag}, {self.lanes})"
         return code(shared) if self.lanes > 1 else []
 
-    def sum(self, names: tuple[str, ...]) -> Body:
+    def sum(self, *names: str) -> Body:
         """Set each name to the sum of its values over lanes."""
         out: Body = []
         for name in names if self.lanes > 1 else ():
@@ -396,6 +396,7 @@ class AnyInteger:
     is_prepared: bool = False
 
     def __contains__(self, value: object) -> bool:
+        # Kernels take an int64.
         return type(value) is int and self.least <= value < 1 << 63
 
     def __str__(self) -> str:
@@ -626,6 +627,7 @@ def in_blocks(
     body = code(f"block_end = {end.format('block_last - block_start')}")
     body += each("block_start", "block_end") + node.behind
     body += code("block_start = block_end\nif block_start == block_last:\n    break")
+    # No terms are one empty block, so that `behind` has a last block.
     out = code(f"block_start, block_last, block_count = {first}, {last}, 0")
     return out + code("while True:\n    BODY", BODY=body + node.between)
 

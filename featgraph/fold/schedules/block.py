@@ -52,8 +52,8 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 __all__ = [
     "BUFFERS", "JOINED_ENTRIES", "PART", "PART_ENTRIES", "SHARED_BYTES", "SIDE",
     "BlockSchedule", "BlockTileSchedule", "ElementSchedule", "JoinSchedule",
-    "PartSchedule", "ShareTileSchedule", "TileJoinSchedule", "found_parts", "listed",
-    "map_matrices", "padded_to_tiles",
+    "PartSchedule", "ShareTileSchedule", "TileJoinSchedule", "map_matrices",
+    "padded_to_tiles",
 ]  # fmt: skip
 
 #: Names of the bounds of a part of a row in kernels.
@@ -64,9 +64,19 @@ PART_ENTRIES, JOINED_ENTRIES = 3, 5
 
 
 class BlockSchedule(Schedule):
-    """A block takes one vertex; early exits are uniform over the block."""
+    """A block takes one vertex; early exits are uniform over the block.
+
+    Attributes
+    ----------
+    lists_of : str
+        Name of the list of its vertices, or parts of rows; "" for all vertices.
+    entries : int
+        Entries of the list for each of them.
+    """
 
     name = "block"
+    lists_of: ClassVar[str] = "hubs"
+    entries: ClassVar[int] = 1
 
     def choose(self, mapping: Mapping, work: Work, options: Dict[str, int]) -> Mapping:
         """Return the mapping of "lanes", with hubs left to blocks."""
@@ -80,8 +90,16 @@ class BlockSchedule(Schedule):
     def arrays(
         self, mapping: Mapping, frontier_form: str = "plain"
     ) -> tuple[GraphArray, ...]:
-        """Return the list of hubs."""
-        return self.lists or (listed("hubs", 1, mapping),)
+        """Return the list of vertices or parts that a mapping leaves to blocks.
+
+        Its name in the graph includes the degree, if that is not the degree of hubs.
+        """
+        if not self.lists_of:
+            return ()
+        degree = f" {mapping.hub_degree}" if mapping.hub_degree else ""
+        return (
+            GraphArray(self.lists_of, f"{{{self.lists_of}}}{degree}", self.entries),
+        )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
@@ -93,7 +111,7 @@ class BlockSchedule(Schedule):
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, around its body."""
         vertex = node.vertex
-        every, each = self._found(vertex)
+        every, each = self._found(vertex, shape)
         if node.words:
             leave = noted([ast.Continue()], "the whole block")
             test = f"not warp.test_bit({node.words}, {vertex})"
@@ -107,10 +125,27 @@ class BlockSchedule(Schedule):
         front = code("thread = uint32(cuda.threadIdx.x)")
         return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
 
-    def _found(self, vertex: str) -> tuple[str, Body]:
-        """Return the range of list entries of a block, and the load of its vertex."""
-        every = "range(cuda.blockIdx.x, hubs.size, cuda.gridDim.x)"
-        return every, code(f"{vertex} = hubs[index]")
+    def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
+        """Return the range of a block, and the loads of its vertex, or part of a row.
+
+        Further entries of a part are loaded where they are used.
+        """
+        array, size = self.lists_of, self.entries
+        if size == 1:
+            return _grid_range(f"{array}.size"), code(f"{vertex} = {array}[index]")
+        every = (
+            f"range({size} * cuda.blockIdx.x, {array}.size, {size} * cuda.gridDim.x)"
+        )
+        # Unsigned: an index that may be negative costs a test.
+        found = code(f"place = uint32(index)\n{vertex} = {array}[place]")
+        for n, name in enumerate(PART, 1):
+            found += code(f"{name} = {array}[uint32(place + uint32({n}))]")
+        return every, found
+
+
+def _grid_range(count: str) -> str:
+    """Return the range of a block among `count` vertices that blocks share."""
+    return f"range(cuda.blockIdx.x, {count}, cuda.gridDim.x)"
 
 
 class PartSchedule(BlockSchedule):
@@ -118,15 +153,11 @@ class PartSchedule(BlockSchedule):
 
     name = "block_parts"
     is_selectable = False
-    lists = (GraphArray("hub_parts", "{hub_parts}", PART_ENTRIES),)
+    lists_of, entries = "hub_parts", PART_ENTRIES
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
         return replace(super().bind(mapping, shape), part=PART)
-
-    def _found(self, vertex: str) -> tuple[str, Body]:
-        """Return the range of parts, and the loads of a vertex and bounds."""
-        return found_parts("hub_parts", vertex, PART_ENTRIES)
 
 
 class JoinSchedule(BlockSchedule):
@@ -134,41 +165,11 @@ class JoinSchedule(BlockSchedule):
 
     name = "block_joins"
     is_selectable = False
-
-    def arrays(
-        self, mapping: Mapping, frontier_form: str = "plain"
-    ) -> tuple[GraphArray, ...]:
-        """Return the list of parts of rows, with the index of each in its row."""
-        return (listed("joined_parts", JOINED_ENTRIES, mapping),)
+    lists_of, entries = "joined_parts", JOINED_ENTRIES
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
         return replace(super().bind(mapping, shape), part=PART, joins=True)
-
-    def _found(self, vertex: str) -> tuple[str, Body]:
-        """Return the range of parts, and the loads of a vertex and its part."""
-        return found_parts("joined_parts", vertex, JOINED_ENTRIES)
-
-
-def listed(name: str, each: int, mapping: Mapping) -> GraphArray:
-    """Return the list of vertices that a mapping leaves to blocks.
-
-    Its name in the graph includes the degree, if that is not the degree of hubs.
-    """
-    degree = f" {mapping.hub_degree}" if mapping.hub_degree else ""
-    return GraphArray(name, f"{{{name}}}{degree}", each)
-
-
-def found_parts(array: str, vertex: str, size: int) -> tuple[str, Body]:
-    """Return the range of a block in a list of parts, and the loads of its part.
-
-    Further fields of the `size` entries are loaded where they are used.
-    """
-    every = f"range({size} * cuda.blockIdx.x, {array}.size, {size} * cuda.gridDim.x)"
-    found = code(f"place = uint32(index)\n{vertex} = {array}[place]")
-    for n, name in enumerate(PART, 1):
-        found += code(f"{name} = {array}[uint32(place + uint32({n}))]")
-    return every, found
 
 
 #: Side of a tile, as in `featgraph.device.block_tiles`, which needs the dialect.
@@ -200,7 +201,7 @@ TILED_COST = 1 / 2
 SHARED_BYTES = 48_000
 
 
-class BlockTileSchedule(Schedule):
+class BlockTileSchedule(BlockSchedule):
     """Stage rows of sources in shared memory; threads add products to tiles.
 
     Lanes share the features of an edge, and the block shares the edges of its vertex,
@@ -209,6 +210,7 @@ class BlockTileSchedule(Schedule):
     """
 
     name = "block_tiles"
+    lists_of = ""
     modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
     #: Not "packed": a warp packs vertices for its own lanes, and a block has several.
     frontier_forms: ClassVar[tuple[str, ...]] = ("listed",)
@@ -267,6 +269,7 @@ class BlockTileSchedule(Schedule):
     @staticmethod
     def refusal(width: int, size: int, products: Products) -> str:
         """Return why it cannot sum some matrices; "" if it can."""
+        # A thread holds a tile of each sum; in float64, of twice as many registers.
         most = MOST_THREADS // power_of_two(products.count * size // 4)
         threads = _tile_threads(width, products, has_hubs=True)
         if threads > most and not products.refused:
@@ -299,27 +302,14 @@ class BlockTileSchedule(Schedule):
         own = "{} < hub_degree" if mapping.hubs else ""
         return replace(binding, walk=walk, block=mapping.block, own=own)
 
-    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
-        """Return the loop over the vertices of `node`, around its body."""
-        vertex = node.vertex
-        every, each = self._found(vertex, shape)
-        leave = noted([ast.Continue()], "the whole block")
-        test = f"not warp.test_bit({node.words}, {vertex})"
-        each += agreed(when([test], leave), "block")
-        each += code(f"{node.wanted} = True")
-        loop = code(
-            f"for index in {every}:\n    BODY",
-            BODY=each + node.body + marked(node, binding, shape),
-        )
-        front = code("thread = uint32(cuda.threadIdx.x)")
-        return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
-
     def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
         """Return the range of a block, and the load of its vertex."""
-        count, each = f"int32({shape.vertex_count})", code(f"{vertex} = int32(index)")
+        if self.lists_of:
+            return super()._found(vertex, shape)
         if shape.frontier_form == "listed":
-            count, each = "listed.size", code(f"{vertex} = listed[index]")
-        return f"range(cuda.blockIdx.x, {count}, cuda.gridDim.x)", each
+            return _grid_range("listed.size"), code(f"{vertex} = listed[index]")
+        every = _grid_range(f"int32({shape.vertex_count})")
+        return every, code(f"{vertex} = int32(index)")
 
 
 class TileJoinSchedule(BlockTileSchedule):
@@ -327,21 +317,12 @@ class TileJoinSchedule(BlockTileSchedule):
 
     name = "tile_joins"
     is_selectable = False
-
-    def arrays(
-        self, mapping: Mapping, frontier_form: str = "plain"
-    ) -> tuple[GraphArray, ...]:
-        """Return the list of parts of rows, with the index of each in its row."""
-        return (listed("joined_parts", JOINED_ENTRIES, mapping),)
+    lists_of, entries = "joined_parts", JOINED_ENTRIES
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return the binding of a kernel to this schedule, for passes."""
         binding = super().bind(mapping, shape)
         return replace(binding, own="", part=PART, joins=True)
-
-    def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
-        """Return the range of parts, and the loads of a vertex and its part."""
-        return found_parts("joined_parts", vertex, JOINED_ENTRIES)
 
 
 def _tile_threads(width: int, products: Products, has_hubs: bool) -> int:
@@ -486,6 +467,7 @@ class ShareTileSchedule(Schedule):
             for n in range(binding.walk.at_a_time):
                 each += _slot(node, n, n * binding.walk.lanes)
                 each.append(Stage(part.function, n, f"waits_{n}"))
+        # The next batch goes to the other half of the buffer.
         each += code(f"batch_row = int32({batch} - batch_row)")
         # In 64 bits, since the last step may exceed the range of int32.
         loop = code(
@@ -514,6 +496,7 @@ def map_matrices(work: Work) -> Mapping:
     stride, count = row_stride(width), -(-width // SIDE)
     tiles = count * (count + 1) // 2 if products.symmetric else count * count
     threads = _threads(tiles, size)
+    # 512 threads of 128 registers fill a multiprocessor; half as many in float64.
     if products.refused or threads > 2 * WARP * 32 // size:
         return elements
     piece = products.piece
@@ -523,6 +506,7 @@ def map_matrices(work: Work) -> Mapping:
     at_a_time, batch = threads // lanes, MOST_WAITING
     while batch > at_a_time * MOST_ON_THE_WAY[size]:
         batch //= 2
+    # Shares are added pairwise: half of them leave their tiles at a time.
     box = threads // tiles // 2 * tiles * SIDE * SIDE
     arrays = BUFFERS * products.arrays * padded_to_tiles(width)
     while batch > 1 and (box + batch * arrays) * size > SHARED_BYTES:

@@ -84,6 +84,7 @@ class CpuSchedule(Schedule):
             block = [*node.between, *block, *node.behind]
             loop = "for row in range(first_row, last_row):\n    BODY"
             return front + code(loop, BODY=block)
+        # Blocks of terms begin and end with words.
         end = f"block_start + min({{}}, {max(binding.block // 32, 1)})"
         return front + in_blocks(node, ("first_word", "last_word"), end, words)
 

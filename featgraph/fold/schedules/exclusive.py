@@ -200,6 +200,7 @@ class ExclusiveSchedule(Schedule):
     def no_room(self, mapping: Mapping, edges: int, error: MemoryError) -> MemoryError:
         """Return an error that recommends a schedule with no array but the order."""
         every = self.arrays(mapping), ExclusiveSchedule.arrays(self, mapping)
+        # In GB, of 4 bytes an edge in each array.
         own, least = (
             sum(array.dtype in ("int32", "offset") for array in arrays) * edges * 4e-9
             for arrays in every
@@ -286,6 +287,7 @@ class ExclusiveSchedule(Schedule):
         lanes = binding.features.lanes
         shift = lanes.bit_length() - 1
         group = f"cuda.laneid >> {shift}" if shift else "cuda.laneid"
+        # Where an earlier kernel has stalled, the host raises behind the run.
         front = code(
             "meets = int64(0)\n"
             f"own = int64({group})\n"
@@ -327,23 +329,13 @@ class ExclusiveSchedule(Schedule):
         )
         return front + agreed(noted(loop, "the whole grid"), "block")
 
-    def edges(self, node: Sweep, each: Body, groups: int) -> Body:
-        """Return a turn in which each group of lanes takes one edge at a time."""
-        first, stride = f"warp_number * {groups}", f"warps * {groups}"
-        loop = code(
-            f"for base in range(first + {first}, last, {stride}):\n"
-            f"    {node.wanted} = base + own < last\n"
-            "    at = min(base + own, last - 1)\n"
-            "    BODY",
-            BODY=each,
-        )
-        return agreed(noted(loop, "the whole warp"), "warp")
-
     def _edges(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body, Body]:
-        """Return the same in parts: prologue, turn, and prologue of further turns.
+        """Return turns in which each group of lanes takes one edge at a time.
 
-        The next edge is loaded, and its values prefetched, before the barrier.
+        In parts: prologue, turn, and prologue of further turns. The next edge is
+        loaded, and its values prefetched, before the barrier.
         """
+        # The first statements of `each` bind e, u, v and the values: see `_edge`.
         stride, head = f"warps * {groups}", 3 + len(node.values)
         take = code(
             "at = min(base + own, int64(edge_order.shape[0] - 1))\nNUMBER",
@@ -363,11 +355,12 @@ class ExclusiveSchedule(Schedule):
         return front, agreed(noted(edges, "the whole warp"), "warp"), begin
 
     def _tasks(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body, Body]:
-        """Return turns in which each warp takes one task at a time.
+        """Return turns in which each warp takes one task at a time, in the same parts.
 
         Each lane loads one of 32 edges and prefetches its values; then the edges run
         one by one. A warp barrier orders writes of an edge before reads of later ones.
         """
+        # Values are prefetched 32 edges ahead, so that ends are loaded 64 ahead.
         ends = "queues.ends_at(order_sources, order_targets, place + cuda.laneid{})"
         begin = code(
             "place, stop = queues.task_at(tasks, task)\n"

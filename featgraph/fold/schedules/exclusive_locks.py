@@ -63,7 +63,9 @@ _LOCKS = (
 #: The pass, and how many edges it has.
 _PASSES = "turn, last = int64(0), int64(0)"
 #: The end of a pass: what is left for the next one. One behind the turns that leaves as
-#: much as it had has run nothing, and so would all others.
+#: much as it had has run nothing, and so would all others. Of four counters, a pass
+#: reads its own, adds to the next one, and clears the one behind that, which is used
+#: only after the next barrier.
 _NEXT_PASS = f"""\
 {MEET}
 turn += 1
@@ -73,6 +75,13 @@ if cuda.grid(1) == 0:
 if turn > whole and last == before and last > 0:
     stalled[0] = 1
     return"""
+
+
+#: Defer the edge at a place of the order: to the half of the list that the next pass
+#: reads, while this one reads the other half.
+_DEFER = """\
+slot = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))
+deferred[((turn + 1) & 1) * edge_order.shape[0] + slot] = {}"""
 
 
 class _HeldSchedule(ExclusiveSchedule):
@@ -176,13 +185,11 @@ class EdgeLockedSchedule(_HeldSchedule):
             end = when(["held"], code("cpu.release(locks, lower, upper)"))
             return held + body + end
         only = ["lane == 0"] * (binding.features.lanes > 1)
+        # No load polls the locks first: that took a third of the time (0092).
         out = code("held = False")
         out += when(["wants", *only], code("held = queues.hold(locks, lower, upper)"))
         out += self.shared_flag("held", binding)
-        defer = code(
-            "slot = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
-            "deferred[((turn + 1) & 1) * edge_order.shape[0] + slot] = at"
-        )
+        defer = code(_DEFER.format("at"))
         # All lanes have stored before one of them releases the locks.
         out += [*body, *code("warp.sync()")]
         free = code("queues.release(locks, lower, upper)")
@@ -396,6 +403,7 @@ def over_vertices(node: Sweep, each: Each, find: Body, defer: Body, end: Body) -
         "got = wants\n"
         "if wants and conflicts & 1:\n"
         "    got = queues.hold(locks, other, other)\n"
+        # The lane of a lock has fenced: the barrier orders reads of the others, too.
         f"ahead = warp.group_bits(got, {WARP})\n"
         "warp.sync()\n"
         "ASK\n"
@@ -524,11 +532,7 @@ class HybridSchedule(EdgeLockedSchedule):
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return a pass over vertices, if they are tasks; the turns; and the passes."""
-        defer = code(
-            "slot = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
-            "deferred[((turn + 1) & 1) * edge_order.shape[0] + slot] = place"
-        )
-        body = over_vertices(node, each, [], defer, [])
+        body = over_vertices(node, each, [], code(_DEFER.format("place")), [])
         body += code(f"{MEET}\nturn, last = whole, int64(arrived[1])")
         whole = when(["tasks.shape[0] > 1"], body)
         front = code(f"{_PASSES}\nwhole = int64(turns.shape[0] - 1)")

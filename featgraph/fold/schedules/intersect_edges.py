@@ -40,6 +40,15 @@ def passed_edges_intersected(on_gpu: bool, renumbered: bool) -> Mapping:
     return Mapping(1, 1, WARP, False, "warp_edges")
 
 
+#: Skip edge ``e`` if it has not passed, if it is a self-loop, which is in no triangle,
+#: or if its other direction has passed and is earlier.
+_OWN_DIRECTION = """\
+twin = edge_twin[e]
+earlier = twin < e and edge_state[twin] == 2
+if edge_state[e] != 2 or twin == e or earlier:
+    continue"""
+
+
 class _PassedEdges(Intersection):
     """Base: take each edge in one direction, and each triangle from one of its edges.
 
@@ -76,7 +85,7 @@ class _PassedEdges(Intersection):
             f"for position in {members}:\n"
             f"    third = {both.end_at('position')}\n"
             f"    other = {intrinsics}.lower_bound({both.ends}, other, end, third)\n"
-            "    if other == end:\n"
+            "    if other == end:\n"  # further members are larger
             "        break\n"
             f"    if {both.end_at('other')} != third:\n"
             "        continue\n"
@@ -128,16 +137,8 @@ class ChunkedEdgeSchedule(_PassedEdges):
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over edges, around the body of `node`."""
-        loop = code(
-            "for e in range(first, last):\n"
-            "    twin = edge_twin[e]\n"
-            "    earlier = twin < e and edge_state[twin] == 2\n"
-            "    if edge_state[e] != 2 or twin == e or earlier:\n"
-            "        continue\n"
-            "    BODY",
-            BODY=node.body,
-        )
-        return [Areas(), *loop]
+        each = code(_OWN_DIRECTION) + node.body
+        return [Areas(), *code("for e in range(first, last):\n    EACH", EACH=each)]
 
 
 class WarpEdgeSchedule(_PassedEdges):
@@ -196,20 +197,14 @@ class ChangedWordSchedule(ChunkedEdgeSchedule):
         """Return the loop over edges, around the body of `node`."""
         each = code(
             "e = word * 32 + cpu.trailing_zeros(pending)\n"
-            "pending = uint32(pending & (pending - uint32(1)))\n"
-            "twin = edge_twin[e]\n"
-            "earlier = twin < e and edge_state[twin] == 2\n"
-            "if edge_state[e] != 2 or twin == e or earlier:\n"
-            "    continue\n"
-            "BODY",
-            BODY=node.body,
+            f"pending = uint32(pending & (pending - uint32(1)))\n{_OWN_DIRECTION}"
         )
         words = code(
             "for word in range(first, last):\n"
             "    pending = changed_edges[word]\n"
             "    while pending != 0:\n"
             "        EACH",
-            EACH=each,
+            EACH=each + node.body,
         )
         return [Areas(), *words]
 

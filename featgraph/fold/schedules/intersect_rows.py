@@ -312,7 +312,7 @@ class SearchSchedule(Intersection):
         member.append(Waits(("v", "e_uv"), _searched(rows, binding, node.body)))
         each = code(
             f"start, stop = {upper.bounds('low')}\n"
-            "if stop - start < 2:\n"
+            "if stop - start < 2:\n"  # v and w
             "    continue\n"
             f"u = {rows.vertex('low')}\n"
             "ACTIVE\n"
@@ -331,6 +331,7 @@ def _searched(rows: Oriented, binding: Binding, body: Body) -> Body:
     """Return `body` for the members of row u behind v that are in row v, too."""
     upper, lanes = rows.upper, binding.walk.lanes
     own = f"range({upper.place('near + lane')}, near_end, {upper.place(str(lanes))})"
+    # Members ascend: each search begins where the last one ended.
     return code(
         f"begin = {upper.place('position + 1')}\n"
         "swaps = end - first < stop - begin\n"
@@ -386,7 +387,9 @@ class BitmapSchedule(Intersection):
             f"start, stop = {rows.upper.bounds('row')}\n"
             f"is_active = all_active or {rows.is_active('v')}"
         )
-        each += [*_cleared(threads), *_areas(places), Meet("sync", "row")]
+        # Sums at as many members as fit shared memory.
+        sums: Body = [Places(places, size_bytes=SUM_BYTES)] if places else []
+        each += [*_cleared(threads), *sums, Meet("sync", "row")]
         each += [*_marked(rows, threads), Meet("sync", "row")]
         each += code(
             f"outside = warp.lower_bound({rows.upper.ends}, start, stop, base)\n"
@@ -402,11 +405,6 @@ class BitmapSchedule(Intersection):
             body += code(f"for found in {members}:\n    TAKE", TAKE=take)
         each.append(Waits(("v",), body, "vertex"))
         return [Sweep("row", "", "", each)]
-
-
-def _areas(places: tuple[str, ...]) -> Body:
-    """Return arrays of sums for as many members as fit shared memory."""
-    return [Places(places, size_bytes=SUM_BYTES)] if places else []
 
 
 def _cleared(threads: int) -> Body:
@@ -518,6 +516,7 @@ class _ChunkedRows(Intersection):
         """
         upper, lower, places = rows.upper, rows.lower, _placed(node)
         third: Body = [Waits(places, self.third(rows, node.body), index="found")]
+        # Of row u, only the members behind v: a third of the reads of row v (kron-18).
         second = code(
             f"for lower in range({lower.bounds('row')}):\n"
             f"    position = {lower.upper_place('lower')}\n"

@@ -91,15 +91,12 @@ def each_listed(node: Sweep, lanes: int, body: Body) -> Body:
     """
     shift = f" >> {lanes.bit_length() - 1}" if lanes > 1 else ""
     test = f"warp.test_bit({node.words}, {node.vertex})"
-    return (
-        body[:0]
-        + code(
-            f"nth = int32(cuda.grid(1){shift})\n"
-            f"{node.vertex} = listed[min(nth, int32(listed.size - 1))]\n"
-            f"{node.wanted} = nth < listed.size and {test}"
-        )
-        + body
+    found = code(
+        f"nth = int32(cuda.grid(1){shift})\n"
+        f"{node.vertex} = listed[min(nth, int32(listed.size - 1))]\n"
+        f"{node.wanted} = nth < listed.size and {test}"
     )
+    return found + body
 
 
 #: Lanes that share a vertex, unless its features alone take more. Of 8, 16 and 32, 8
@@ -267,6 +264,7 @@ def map_lanes(work: Work) -> Mapping:
     lanes, copies = share_features(width, piece)
     if work.multiplies and width <= MOST_MULTIPLIED and not is_narrow:
         lanes, copies = 1, width
+    # A matrix, and the area in which its system is solved, with a right side.
     areas = BLOCK_THREADS // lanes * work.matrices
     fits = 0 < areas * width * (2 * width + 1) * size <= SHARED_BYTES
     mapping = Mapping(

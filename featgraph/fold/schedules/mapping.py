@@ -415,6 +415,7 @@ class LaunchSizes:
         """
         if not (self.scratch and blocks):
             return blocks
+        # Entries have 8 bytes at most.
         each = sum(math.prod(shape) for _, shape in self.scratch) * 8
         groups = max(self.block // lanes, 1)
         return max(1, min(blocks, SCRATCH_BYTES // max(each * groups, 1)))
@@ -423,6 +424,7 @@ class LaunchSizes:
         """Limit `blocks` by scratch, and by the work that repays their prologue."""
         if self.strides > 1:
             blocks = min(blocks, max(-(-blocks // self.strides), LEAST_BLOCKS))
+        # CUDA has no larger grids.
         return min(self.within(blocks, lanes), (1 << 31) - 1)
 
 

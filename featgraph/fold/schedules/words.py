@@ -90,6 +90,7 @@ class WordSchedule(LaneSchedule):
             f"{node.wanted} = part_bits >> uint32(place) & uint32(1) != 0\n"
             f"{node.vertex} = int32(min(first + place, int64(vertex_count - 1)))"
         )
+        # Lanes without a part have no vertex in the set.
         loop = _places(node, each + node.body, " if is_part else uint32(0)")
         shift = lanes.bit_length() - 1
         group = f"cuda.laneid >> {shift}" if shift else "cuda.laneid"
@@ -103,6 +104,7 @@ class WordSchedule(LaneSchedule):
             "is_part = base + own_part < part_count\n"
             "part = int32(min(base + own_part, part_count - 1))"
         )
+        # In 64 bits: the step behind the last part may exceed int32.
         loop = code(
             "for base in range(int64(cuda.grid(1) >> 5) * warp_parts, part_count, "
             "int64(cuda.gridsize(1) >> 5) * warp_parts):\n    BODY",
@@ -152,6 +154,7 @@ def map_words(mapping: Mapping, width: int, has_matrices: bool) -> Mapping:
     lanes, copies = mapping.lanes_per_edge, mapping.features_per_lane
     if mapping.is_looped:
         lanes, copies = share_features(width, 1)
+    # One vertex after the other: any other order of additions has other bits.
     return replace(
         mapping, lanes_per_edge=lanes, features_per_lane=copies, is_looped=False,
         lanes_per_vertex=lanes, schedule=WordSchedule.name, block=0, unroll=1,

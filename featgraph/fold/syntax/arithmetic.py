@@ -14,7 +14,6 @@ to unsigned integers; it is the last pass over both.
 from __future__ import annotations
 
 import ast
-import copy
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +29,8 @@ from featgraph.fold.tree.statements import (
     MathCall,
     Numeric,
     Rewriting,
+    contains,
+    copied,
     copy_location,
     every,
 )
@@ -91,8 +92,7 @@ def uses_numbers(statements: Iterable[ast.stmt], cuda: bool) -> bool:
     return any(
         isinstance(node, Numeric)
         or (cuda and isinstance(node, MathCall) and node.of_real)
-        for statement in statements
-        for node in ast.walk(statement)
+        for node in every(statements)
     )
 
 
@@ -124,7 +124,7 @@ def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> 
     if combine.rules.gives == "bool" or returned == "real":
         return returned
     if returned == "bool" and not combine.is_arg:
-        for node in (each for statement in body for each in ast.walk(statement)):
+        for node in every(body):
             if isinstance(node, ast.Return) and node.value is not None:
                 node.value = _counted(node.value)
     counts = function.kind.reduces and combine.rules.gives
@@ -174,7 +174,7 @@ def stepped(arguments: list[ast.expr]) -> list[ast.expr]:
     if len(arguments) < 3 or integer_literal(arguments[2]) is not None:
         return arguments
     start, stop, step = arguments
-    end = Numeric("range_stop", [copy.deepcopy(start), stop, copy.deepcopy(step)])
+    end = Numeric("range_stop", [copied(start), stop, copied(step)])
     return [
         start,
         copy_location(end, stop),
@@ -291,8 +291,7 @@ def compared(
     kinds = {_kind(n, t) for n, t in typed}
     if not {"integer", "real"} <= kinds:
         return None
-    inner = [each for between, _ in typed[1:-1] for each in ast.walk(between)]
-    if any(isinstance(each, Atomic) for each in inner):
+    if any(contains(between, Atomic) for between, _ in typed[1:-1]):
         raise source.error(
             "a chain of comparisons of integers and real numbers with an atomic "
             "operation inside",
@@ -300,7 +299,7 @@ def compared(
             fix="give its value to a name first",
         )
     pairs = [
-        _pair(copy.deepcopy(left), op, right, node)
+        _pair((copied(left[0]), left[1]), op, right, node)
         for left, op, right in zip(typed, node.ops, typed[1:], strict=False)
     ]
     if len(pairs) == 1:
@@ -356,7 +355,7 @@ def choice(
     values : list of (ast.expr, str)
         All operands, in the type of the result.
     """
-    if any(isinstance(n, Atomic) for test in tested for n in ast.walk(test)):
+    if any(contains(test, Atomic) for test in tested):
         word = "or" if isinstance(node.op, ast.Or) else "and"
         raise source.error(
             f"`{word}` of numbers, one of which an atomic operation returns",
@@ -412,7 +411,8 @@ def literal_value(node: ast.AST) -> int | None:
         left, right = literal_value(node.left), literal_value(node.right)
         if left is None or right is None:
             return None
-        return _bounded(_computed(node.op, left, right))
+        result = _computed(node.op, left, right)
+        return None if result is None else max(min(result, _TOO_LARGE), -_TOO_LARGE)
     return integer_literal(node)
 
 
@@ -433,12 +433,6 @@ def _computed(op: ast.operator, left: int, right: int) -> int | None:
         return None
     operate = _OPERATORS.get(type(op))
     return None if operate is None else operate(left, right)
-
-
-def _bounded(value: int | None) -> int | None:
-    if value is None:
-        return None
-    return max(min(value, _TOO_LARGE), -_TOO_LARGE)
 
 
 #: Functions of the device library with a row and a column as arguments.

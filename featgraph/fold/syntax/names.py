@@ -14,6 +14,7 @@ to an outbox, an array with a row for each vertex.
 from __future__ import annotations
 
 import ast
+import itertools
 import keyword
 import math
 import re
@@ -30,6 +31,8 @@ from featgraph.fold.tree.statements import (
     Whole,
     assigned_names,
     copy_location,
+    entity_of,
+    every,
     is_reversed,
 )
 from featgraph.program.functions import FunctionKind
@@ -38,8 +41,8 @@ from featgraph.program.signature import GENERATED
 __all__ = [
     "BUILTIN_ARRAYS", "BUILTIN_SCALARS", "CANONICAL", "EDGES", "NUMBER", "FreshNames",
     "Names", "argument_counts", "ends_of", "forms_of", "is_at_end", "is_elsewhere",
-    "is_plain", "letters", "math_name", "name_temporaries", "redirected",
-    "rename_locals", "with_numbers",
+    "is_plain", "lettered", "math_name", "name_temporaries", "redirected",
+    "rename_locals", "unused_name", "with_numbers",
 ]  # fmt: skip
 
 #: Parameter names of generated functions, by role.
@@ -122,6 +125,13 @@ def letters(count: int) -> str:
     return text
 
 
+def lettered(name: str) -> Iterator[str]:
+    """Yield a name, and then the name with letters: ``x``, ``x_b``, ``x_c``, ..."""
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}_{letters(number)}"
+
+
 def is_plain(name: str) -> bool:
     """Return whether a user's identifier may stand in generated code as it is."""
     return (
@@ -131,6 +141,13 @@ def is_plain(name: str) -> bool:
         and not name.startswith("_")
         and len(name) < 64
     )
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Return a name with as many underscores behind it as make it unused."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _is_generated(name: str, hidden: Collection[str]) -> bool:
@@ -199,13 +216,9 @@ def rename_locals(
         fresh = name if plain else f"local_{count}"
         if _is_generated(fresh, hidden) or fresh.startswith("_"):
             fresh = f"{fresh.strip('_')}_"
-        while fresh in used:
-            fresh += "_"
-        used.add(fresh)
-        mapping[name] = fresh
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Name):
-            continue
+        mapping[name] = unused_name(fresh, used)
+        used.add(mapping[name])
+    for node in (n for n in every([tree]) if isinstance(n, ast.Name)):
         if node.id in mapping:
             node.id = mapping[node.id]
         else:  # a captured name may equal a new name of a parameter
@@ -364,7 +377,7 @@ def redirected(
     ends : set of str
         Parameter names of vertices: see `ends_of`.
     """
-    for node in (inner for statement in body for inner in ast.walk(statement)):
+    for node in every(body):
         if isinstance(node, Atomic) and is_elsewhere(node, ends):
             node.name = outboxes.get((node.name, node.op), node.name)
         elif isinstance(node, Access | Whole) and not is_at_end(node, ends):
@@ -375,7 +388,7 @@ def redirected(
 
 def is_at_end(node: Access | Whole, ends: frozenset[str]) -> bool:
     """Return whether an access is to a vertex that is a parameter of the function."""
-    return any(isinstance(i, ast.Name) and i.id in ends for i in node.indices[:1])
+    return entity_of(node) in ends
 
 
 def is_elsewhere(node: Atomic, ends: frozenset[str]) -> bool:
@@ -385,10 +398,7 @@ def is_elsewhere(node: Atomic, ends: frozenset[str]) -> bool:
     are its own. The corners and edges of a triangle are all on its rank, some of them
     as ghosts, whose sums are sent to their owners.
     """
-    first = node.indices[0]
+    entity = entity_of(node)
     if "w" in ends:
-        return not (
-            is_reversed(first)
-            or (isinstance(first, ast.Name) and first.id in ends | EDGES)
-        )
-    return not (isinstance(first, ast.Name) and first.id in {"v", "e"})
+        return entity not in ends | EDGES and not is_reversed(node.indices[0])
+    return entity not in {"v", "e"}

@@ -20,6 +20,7 @@ from typing import Any
 
 from featgraph.fold.operations.products import is_outer
 from featgraph.fold.operations.table import primitive_of
+from featgraph.fold.syntax.names import lettered
 from featgraph.fold.syntax.resolve import Resolved
 from featgraph.fold.tree.statements import (
     Access,
@@ -28,9 +29,13 @@ from featgraph.fold.tree.statements import (
     Operate,
     Whole,
     assigned_names,
+    contains,
     copied,
     copy_location,
+    every,
+    name_of,
     narrowed,
+    test_of,
 )
 from featgraph.program.operations import Collaborative, broadcast
 from featgraph.program.source import FunctionSource
@@ -48,7 +53,7 @@ def is_collective(node: ast.AST) -> bool:
 
 def has_collective(node: ast.AST) -> bool:
     """Return whether `node` contains a call in which all lanes take part."""
-    return any(is_collective(inner) for inner in ast.walk(node))
+    return any(map(is_collective, every([node])))
 
 
 def normal_form(
@@ -96,7 +101,7 @@ class _Expressions:
         #: Local -> number of statements that bind it.
         self.bindings = Counter(
             n.id
-            for n in ast.walk(tree)
+            for n in every([tree])
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         )
         #: Locals made by `_bind` that may still be replaced by the user's target.
@@ -104,10 +109,7 @@ class _Expressions:
 
     def fresh(self, stem: str) -> str:
         """Return a local name not in use: ``stem``, ``stem_b``, ``stem_c``, ..."""
-        name, letter = stem, "b"
-        while name in self.taken:
-            name = f"{stem}_{letter}"
-            letter = chr(ord(letter) + 1) if letter != "z" else f"{letter}z"
+        name = next(name for name in lettered(stem) if name not in self.taken)
         self.taken.add(name)
         return name
 
@@ -149,7 +151,7 @@ class _Expressions:
         return any(
             is_collective(inner)
             or (isinstance(inner, Helper) and self._helper_collective(inner))
-            for inner in ast.walk(node)
+            for inner in every([node])
         )
 
     def _helper_collective(self, node: Helper) -> bool:
@@ -178,8 +180,7 @@ class _Expressions:
     def _bind(self, stem: str, value: ast.expr, out: list[ast.stmt]) -> ast.Name:
         name = self.fresh(stem)
         self.bound_here.add(name)
-        target = copy_location(ast.Name(name, ast.Store()), value)
-        out.append(ast.copy_location(ast.Assign([target], value), value))
+        out.append(self._set(name, value))
         return copy_location(ast.Name(name, ast.Load()), value)
 
     def _conditional(self, node: ast.IfExp, out: list[ast.stmt]) -> ast.expr:
@@ -238,11 +239,11 @@ class _Expressions:
         self, vector: ast.expr, index: ast.expr, out: list[ast.stmt]
     ) -> ast.expr:
         """Return a vector at feature `index`: another access, or a broadcast."""
-        if isinstance(vector, Access) and _is_feature(vector.indices[-1]):
+        if isinstance(vector, Access) and name_of(vector.indices[-1]) == "f":
             indices = [copied(i) for i in (*vector.indices[:-1], index)]
             return copy_location(Access(vector.name, vector.version, indices), vector)
         vector = self.value(copied(vector), out)
-        if _is_feature(index):
+        if name_of(index) == "f":
             return vector
         call = copy_location(Operate(broadcast, [vector, copied(index)]), vector)
         return self._bind("shared", call, out)
@@ -294,6 +295,7 @@ class _Expressions:
             plain = isinstance(value, ast.Name | ast.Constant | Whole | Access)
             if not plain or parameter in assigned:
                 value = self._bind(f"{stem}_{parameter}", value, out)
+                # A local with two bindings never is the target of a call itself.
                 self.bindings[value.id] = 2 if parameter in assigned else 1
             values[parameter] = value
         for name in sorted(assigned - set(values)):
@@ -410,10 +412,6 @@ class _Substitution(ast.NodeTransformer):
         return node
 
 
-def _is_feature(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "f"
-
-
 def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]:
     """Return the locals whose values differ between features; `f` is one of them.
 
@@ -424,7 +422,7 @@ def find_varying(source: FunctionSource, body: list[ast.stmt]) -> frozenset[str]
         one.
     """
     names: set[str] = {"f"}
-    while True:
+    while True:  # loops carry values backwards
         before = len(names)
         _mark(body, names, under_varying=False)
         if len(names) == before:
@@ -446,12 +444,11 @@ def varies(node: ast.AST, names: set[str] | frozenset[str]) -> bool:
 
 def loop_varies(node: ast.For | ast.While, names: set[str] | frozenset[str]) -> bool:
     """Return whether features may leave a loop or iteration at different times."""
-    test = node.iter if isinstance(node, ast.For) else node.test
-    return varies(test, names) or any(
+    return varies(test_of(node), names) or any(
         isinstance(inner, ast.If)
         and varies(inner.test, names)
-        and any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(inner))
-        for inner in ast.walk(node)
+        and contains(inner, ast.Break | ast.Continue)
+        for inner in every([node])
     )
 
 
@@ -497,8 +494,7 @@ def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> Non
                 ),
             )
         if isinstance(node, ast.If | ast.For):
-            test = node.test if isinstance(node, ast.If) else node.iter
-            if varies(test, names):
+            if varies(test_of(node), names):
                 raise source.error(
                     "a collaborative call under a condition that is not uniform",
                     node,
@@ -511,7 +507,8 @@ def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> Non
                         "the call out"
                     ),
                 )
-            if isinstance(node, ast.For) and _leaves(node):
+            leaves = ast.Break | ast.Continue | ast.Return
+            if isinstance(node, ast.For) and contains(node, leaves):
                 raise source.error(
                     "break, continue and return cannot be used in a loop with "
                     "collaborative calls",
@@ -524,9 +521,7 @@ def _check(source: FunctionSource, body: list[ast.stmt], names: set[str]) -> Non
 def returns_apart(node: ast.stmt, names: set[str] | frozenset[str]) -> bool:
     """Return whether `node` has a return that only some features take."""
     if isinstance(node, ast.If | ast.While | ast.For):
-        test = node.iter if isinstance(node, ast.For) else node.test
-        has_return = any(isinstance(inner, ast.Return) for inner in ast.walk(node))
-        if has_return and varies(test, names):
+        if contains(node, ast.Return) and varies(test_of(node), names):
             return True
         children = [*node.body, *node.orelse]
         return any(returns_apart(child, names) for child in children)
@@ -535,25 +530,7 @@ def returns_apart(node: ast.stmt, names: set[str] | frozenset[str]) -> bool:
 
 def returns_varying(body: list[ast.stmt], varying: frozenset[str]) -> bool:
     """Return whether the value of a function differs between features."""
-    returns = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Return)]
+    returns = [n for n in every(body) if isinstance(n, ast.Return)]
     if any(r.value is not None and varies(r.value, varying) for r in returns):
         return True
-    branches = [
-        n
-        for s in body
-        for n in ast.walk(s)
-        if isinstance(n, ast.If | ast.For | ast.While)
-    ]
-    return any(
-        varies(b.iter if isinstance(b, ast.For) else b.test, varying)
-        and any(isinstance(n, ast.Return) for n in ast.walk(b))
-        for b in branches
-    )
-
-
-def _leaves(node: ast.For) -> bool:
-    """Return whether a loop contains a break, continue or return."""
-    return any(
-        isinstance(inner, ast.Break | ast.Continue | ast.Return)
-        for inner in ast.walk(node)
-    )
+    return any(returns_apart(node, varying) for node in body)

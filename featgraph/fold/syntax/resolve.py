@@ -24,7 +24,9 @@ from featgraph.fold.tree.statements import (
     Whole,
     assigned_names,
     copied,
+    every,
     narrowed,
+    test_of,
 )
 from featgraph.program.source import FunctionSource
 
@@ -135,7 +137,7 @@ def resolve_function(
 
 def _check_statements(source: FunctionSource, body: list[ast.stmt]) -> None:
     """Raise for statements that cannot be folded."""
-    for node in (inner for statement in body for inner in ast.walk(statement)):
+    for node in every(body):
         if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
             name = type(node).__name__
             raise source.error(
@@ -214,26 +216,22 @@ def _check_rows(
     source: FunctionSource, tree: ast.AST, kinds: Mapping[str, str]
 ) -> None:
     """Raise for whole rows and matrices that are not in an argument of an operation."""
-    given: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, Operate):
-            given |= {id(n) for a in node.args for n in ast.walk(a)}
-    for node in ast.walk(tree):
-        if not isinstance(node, Whole) and not (
-            isinstance(node, Access) and node.is_row
-        ):
+    nodes = list(every([tree]))
+    calls = (node for node in nodes if isinstance(node, Operate))
+    given = {id(part) for call in calls for part in every(call.args)}
+    for node in (n for n in nodes if isinstance(n, Access | Whole)):
+        if id(node) in given or not (isinstance(node, Whole) or node.is_row):
             continue
-        if id(node) not in given:
-            name = f"d.{node.name}"
-            first = {"vertex": ["v"], "into": ["v"], "edge": ["e"]}
-            indices = first.get(kinds.get(node.name, ""), [])
-            indices += ["i", "f"] if isinstance(node, Whole) else ["f"]
-            raise source.error(
-                f"{name} as a whole is no value",
-                node,
-                expected=f"{name}[{', '.join(indices)}], or the whole as an argument "
-                "of an operation",
-            )
+        name = f"d.{node.name}"
+        first = {"vertex": ["v"], "into": ["v"], "edge": ["e"]}
+        indices = first.get(kinds.get(node.name, ""), [])
+        indices += ["i", "f"] if isinstance(node, Whole) else ["f"]
+        raise source.error(
+            f"{name} as a whole is no value",
+            node,
+            expected=f"{name}[{', '.join(indices)}], or the whole as an argument "
+            "of an operation",
+        )
 
 
 #: Locals that are bound on every path to a statement; None if no path reaches it.
@@ -259,8 +257,7 @@ def _check_bound(
             reached = [end for end in ends if end is not None]
             bound = frozenset.intersection(*reached) if reached else None
         elif isinstance(node, ast.For | ast.While):
-            test = node.iter if isinstance(node, ast.For) else node.test
-            _check_read(source, test, bound, names)
+            _check_read(source, test_of(node), bound, names)
             if isinstance(node, ast.For):
                 bound |= assigned_names(node.target)
             end = _check_bound(source, node.body, bound, names)
@@ -297,12 +294,7 @@ class _Resolver(Calls):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.locals |= assigned_names(node)
-        body: list[ast.stmt] = []
-        for statement in node.body:
-            if _is_docstring(statement):
-                continue
-            body.append(self.visit(statement))
-        node.body = body
+        node.body = [self.visit(s) for s in node.body if not _is_docstring(s)]
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
@@ -322,9 +314,7 @@ class _Resolver(Calls):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.Assign:
         read = copied(node.target)
-        for inner in ast.walk(read):
-            if hasattr(inner, "ctx") and inner is read:
-                inner.ctx = ast.Load()
+        read.ctx = ast.Load()
         value = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
         plain = ast.Assign(targets=[node.target], value=value)
         return self.visit_Assign(ast.copy_location(plain, node))
@@ -354,6 +344,7 @@ class _Resolver(Calls):
 
     def visit_For(self, node: ast.For) -> ast.For:
         call = node.iter
+        # A captured `range` may be any function.
         is_range = (
             isinstance(call, ast.Call)
             and isinstance(call.func, ast.Name)

@@ -357,7 +357,7 @@ def _number(source: FunctionSource, value: float, node: ast.expr) -> ast.expr:
             got=value
             if abs(value) < 10**40
             else f"{value:.3e}"
-            if abs(value) < 10**300
+            if abs(value) < 10**300  # a float holds no more than 1.8e308
             else "an integer of more than 300 digits",
             expected="-2**63 <= value < 2**63",
             fix="use a float",

@@ -29,6 +29,7 @@ from featgraph.fold.syntax.arithmetic import (
     turned,
     widened,
 )
+from featgraph.fold.syntax.normal_form import is_collective
 from featgraph.fold.tree.statements import (
     Access,
     Atomic,
@@ -101,6 +102,7 @@ def assign_types(
     """
     variables = dict(parameters)
     returned = "bool"
+    # Types become wider only, so this ends.
     while True:
         values = _Expressions(source, variables, dtypes, call_helper, real)
         typer = _Statements(values, returns)
@@ -170,7 +172,7 @@ class _Expressions:
 
     def matrix_or_row(self, node: ast.expr) -> ast.expr:
         """Return whole matrices and outer products as they are; others as real."""
-        if isinstance(node, Whole) or _is_collective(node):
+        if isinstance(node, Whole) or is_collective(node):
             return node
         return self.real(node)
 
@@ -375,7 +377,7 @@ class _Statements:
         if isinstance(target, ast.Name):
             self._bind(target.id, type_)
             wanted = self.values.variables[target.id]
-            if not _is_collective(node.value):
+            if not is_collective(node.value):
                 value = converted(value, type_, wanted)
         else:
             target = narrowed(target, Access)
@@ -434,7 +436,3 @@ def _truth(node: ast.expr, type_: str) -> ast.expr:
         return node
     zero = converted(copy_location(ast.Constant(0), node), "int64", type_)
     return copy_location(ast.Compare(bare(node), [ast.NotEq()], [zero]), node)
-
-
-def _is_collective(node: ast.expr) -> bool:
-    return isinstance(node, Operate) and node.is_collective

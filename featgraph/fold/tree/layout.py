@@ -1,9 +1,9 @@
 """Layouts of adjacency: statements that find and traverse the edges of a vertex.
 
-Only layouts print indices into an adjacency. `AdjacencyLayout` is their interface,
-`Walk` describes a loop over a row, and `WalkedByPlace` generates such loops over
-*places*: a row has consecutive places ``start`` to ``stop``, and a subclass maps a
-place to a slot in memory. In `Csr` a place is a slot::
+Only layouts print indices into an adjacency. `Walk` describes a loop over a row, and
+`AdjacencyLayout` generates such loops over *places*: a row has consecutive places
+``start`` to ``stop``, and a subclass maps a place to a slot in memory. In `Csr` a place
+is a slot::
 
     start, stop = row_offsets[v], row_offsets[v + 1]
     for position in range(start, stop):
@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from featgraph.base.dataclass import dataclass, replace
 from featgraph.fold.tree.nodes import AllEdges, Meet
@@ -28,7 +28,7 @@ from featgraph.fold.tree.statements import (
     when,
 )
 
-__all__ = ["AdjacencyLayout", "Csr", "OneRow", "Together", "Walk", "WalkedByPlace"]
+__all__ = ["AdjacencyLayout", "Csr", "OneRow", "Together", "Walk"]
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,12 @@ class Together:
     one_row: OneRow | None = None
 
 
-class AdjacencyLayout(Protocol):
-    """Interface of layouts: rows of edges, by vertex.
+class AdjacencyLayout(ABC):
+    """Rows of edges, by vertex, and walks over their places, ``start`` to ``stop``.
+
+    A subclass binds ``start`` and ``stop`` of a row, and maps a ``position`` between
+    them to an edge in memory. In rounds a lane without an edge loads one all the same:
+    for an empty row, ``start`` or the place before it (0 at least) must be valid.
 
     The statements for an edge read ``u``, ``v`` and its id ``e``. In rounds they may
     also read ``inside_edge``, which is False for a lane that has no edge left, and the
@@ -165,68 +169,6 @@ class AdjacencyLayout(Protocol):
 
     A part of a row has a name: "" is the whole row, "part" the part that `narrowed`
     leaves, and "block" the current block of a loop of `blocks`.
-    """
-
-    @property
-    def arrays(self) -> tuple[str, ...]:
-        """Names of the arrays of the adjacency, which are arguments of a kernel."""
-
-    @property
-    def ends(self) -> str:
-        """Name of the array with the vertex at the other end of each edge."""
-
-    @property
-    def vertex_count(self) -> str:
-        """Text of the number of rows."""
-
-    @property
-    def degree(self) -> str:
-        """Text of the number of edges in the row that was bound last."""
-
-    def row(self, vertex: str) -> Body:
-        """Return statements that bind the row of a vertex."""
-
-    def cut(self, first: str, last: str) -> Body:
-        """Restrict the row that was bound last to places `first` to `last` of it."""
-
-    def narrowed(self, test: str, part: str = "") -> Body:
-        """Bind `part` to the row, or to an empty one in lanes where `test` is False."""
-
-    def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
-        """Return a walk over a part of the row of `vertex`, ``u`` or ``v``."""
-
-    def together(self, vertex: str, walk: Walk, part: str, does: Together) -> Body:
-        """Return a walk over a part of each row of the lanes of a warp.
-
-        A shared walk goes over the warp's share of the edges of a list of rows.
-        """
-
-    def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
-        """Return a loop over blocks of `places` edges of a part of a row.
-
-        `each` walks the part "block"; `behind` follows on all blocks but the last.
-        """
-
-    def bind(self, vertex: str, walk: Walk, place: str, body: Body) -> Body:
-        """Return `body`, with its edge and the other end bound for a place."""
-
-    def at_place(self, vertex: str, walk: Walk, start: str, body: Body) -> Body:
-        """Return `body` for the edge ``place`` places behind the place `start`."""
-
-    def all_edges(self, node: AllEdges, at_a_time: int) -> Body:
-        """Return a walk of all lanes of a grid over all edges.
-
-        Consecutive lanes take consecutive slots, each lane `at_a_time` of them;
-        ``inside_edge`` is False for a slot without an edge.
-        """
-
-
-class WalkedByPlace(ABC):
-    """Walks over the places of a row, ``start`` to ``stop``.
-
-    A subclass binds ``start`` and ``stop`` of a row, and maps a ``position`` between
-    them to an edge in memory. In rounds a lane without an edge loads one all the same:
-    for an empty row, ``start`` or the place before it (0 at least) must be valid.
 
     Walks over all edges go over the slots of `ends`, some of which may be empty.
 
@@ -246,6 +188,16 @@ class WalkedByPlace(ABC):
     ends: str
     place_type: str
     number_type: str
+
+    @property
+    @abstractmethod
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays of the adjacency, which are arguments of a kernel."""
+
+    @property
+    @abstractmethod
+    def vertex_count(self) -> str:
+        """Text of the number of rows."""
 
     @abstractmethod
     def row(self, vertex: str) -> Body:
@@ -285,7 +237,7 @@ class WalkedByPlace(ABC):
         return code(f"{end} = stop if {test} else start")
 
     def edges(self, vertex: str, walk: Walk, part: str, body: Body) -> Body:
-        """Return a walk over a part of the row of `vertex`."""
+        """Return a walk over a part of the row of `vertex`, ``u`` or ``v``."""
         start, stop = _BOUNDS[part]
         out = self.begin()
         if walk.form == "rounds":
@@ -309,7 +261,10 @@ class WalkedByPlace(ABC):
         return out + code(f"while position < {stop}:\n    BODY", BODY=each)
 
     def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
-        """Return a loop over blocks of `places` edges of a part of a row."""
+        """Return a loop over blocks of `places` edges of a part of a row.
+
+        `each` walks the part "block"; `behind` follows on all blocks but the last.
+        """
         start, stop = _BOUNDS[part]
         end = self.place(f"block_start + min(block_last - block_start, {places})")
         # An empty part is one empty block, so that there is always a last one.
@@ -357,7 +312,11 @@ class WalkedByPlace(ABC):
         return code(f"position = {self.place(f'position + {places}')}")
 
     def all_edges(self, node: AllEdges, at_a_time: int) -> Body:
-        """Return a walk of all lanes of a grid over all edges."""
+        """Return a walk of all lanes of a grid over all edges.
+
+        Consecutive lanes take consecutive slots, each lane `at_a_time` of them;
+        ``inside_edge`` is False for a slot without an edge.
+        """
         names, places = ", ".join(["e", *node.names]), at_a_time * _WARP
         each = code("")
         for n in range(at_a_time):
@@ -367,6 +326,7 @@ class WalkedByPlace(ABC):
             inside = " and ".join(filter(None, ["slot <= last_slot", test]))
             each += code(f"inside_edge = {inside}\n{node.vertex} = {end}\ne = {number}")
             each += _copies(node.first, 1) + code(f"edge_{n} = ({names})")
+        # The loads of all edges of a lane are issued before the first use of one.
         for n in range(at_a_time):
             each += code(f"{names} = edge_{n}") + _copies(node.behind, 1)
         each += code("first_slot += slot_stride")
@@ -383,7 +343,8 @@ class WalkedByPlace(ABC):
         """Return a walk over a part of each row of the lanes of a warp.
 
         `walk.lanes` groups of lanes share the warp. A group shares the features of an
-        edge; it has one row of its own, and takes one edge a round.
+        edge; it has one row of its own, and takes one edge a round. A shared walk goes
+        over the warp's share of the edges of a list of rows.
         """
         if walk.is_shared:
             return self._shared(vertex, walk, does)
@@ -510,7 +471,7 @@ class WalkedByPlace(ABC):
 
 
 @dataclass(frozen=True)
-class Csr(WalkedByPlace):
+class Csr(AdjacencyLayout):
     """Compressed rows, in order of vertices; a place is an index into `ends`.
 
     Attributes
@@ -601,7 +562,12 @@ def _until_found(walk: Walk, stop: str, each: Body, step: Body) -> Body:
 
 
 def _rounds(
-    rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body, first: str = ""
+    rows: AdjacencyLayout,
+    vertex: str,
+    walk: Walk,
+    part: str,
+    body: Body,
+    first: str = "",
 ) -> Body:
     """Return a walk in rounds, equally many for all lanes of the warp or block.
 
@@ -615,8 +581,9 @@ def _rounds(
         is_power = walk.lanes == 1 << shift
         edges += f" >> {shift}" if is_power else f" // {walk.lanes}"
         own = f"step * {walk.lanes} + {walk.own}"
-    if walk.company == "warp":
+    if walk.company == "warp":  # lanes of other vertices; a block has one vertex
         edges = f"warp.group_max(int32({edges}), 32)"
+    # An empty row at the begin of the arrays would have the place -1.
     each = code(
         f"position = {rows.place(f'{start} + {own}')}\n"
         f"inside_edge = position < {stop}\n"
@@ -629,7 +596,7 @@ def _rounds(
 
 
 def _rounds_together(
-    rows: WalkedByPlace, vertex: str, walk: Walk, part: str, does: Together
+    rows: AdjacencyLayout, vertex: str, walk: Walk, part: str, does: Together
 ) -> Body:
     """Return rounds through a row of a whole warp or block, several in flight.
 
@@ -655,7 +622,7 @@ def _rounds_together(
 
 
 def _batches(
-    rows: WalkedByPlace, vertex: str, walk: Walk, part: str, does: Together
+    rows: AdjacencyLayout, vertex: str, walk: Walk, part: str, does: Together
 ) -> Body:
     """Return rounds through one row, with several edges of each lane in flight."""
     start, stop = _BOUNDS[part]
@@ -680,10 +647,11 @@ def _batches(
 
 
 def _several(
-    rows: WalkedByPlace, vertex: str, walk: Walk, stop: str, body: Body, once: Body
+    rows: AdjacencyLayout, vertex: str, walk: Walk, stop: str, body: Body, once: Body
 ) -> Body:
     """Return a walk over `at_a_time` edges a turn; other loops take the rest."""
     times = walk.at_a_time
+    # From this place on, some edge of a turn would be missing.
     whole = rows.place(f"{stop} - {(times - 1) * walk.lanes}")
     if walk.is_looped:
         each = rows.bind(vertex, walk, "position + step", _copies(body, 1))
@@ -695,12 +663,14 @@ def _several(
     return code(f"whole = {whole}") + loop
 
 
-def _apart(rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body) -> Body:
+def _apart(
+    rows: AdjacencyLayout, vertex: str, walk: Walk, part: str, body: Body
+) -> Body:
     """Return a walk in which a lane takes its short row, and a warp each long one."""
     start, stop = _BOUNDS[part]
     lent = [*rows.bound, stop]
     named = {n.id for n in every(body) if isinstance(n, ast.Name)}
-    lent += [vertex] if vertex in named else []
+    lent += [vertex] if vertex in named else []  # each takes a shuffle
     # For a long row ``few`` is its start, so that its lane has nothing to do alone.
     out = code(f"few = {stop} if {stop} - {start} <= {walk.alone} else {start}")
     short = replace(walk, form="while", lanes=1)
@@ -721,7 +691,7 @@ def _apart(rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body) 
 
 
 def _while(
-    rows: WalkedByPlace, vertex: str, walk: Walk, first: str, stop: str, body: Body
+    rows: AdjacencyLayout, vertex: str, walk: Walk, first: str, stop: str, body: Body
 ) -> Body:
     """Return a loop over places `first` to `stop`, by steps of `walk.lanes`."""
     each = rows.bind(vertex, walk, "position", body) + rows._step(walk.lanes)

@@ -18,8 +18,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import UnionType
 from typing import Any, ClassVar, TypeVar, cast
 
+from featgraph.base.dataclass import dataclass, field
 from featgraph.program.operations import Collaborative, Operation
 
 __all__ = []
@@ -250,91 +252,62 @@ def every(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
                     pending += [part for part in value if isinstance(part, ast.AST)]
 
 
-class _Node(ast.expr):
-    """Base of expressions that Python lacks; each has the place of the user's node."""
-
-    _attributes = ("lineno", "col_offset", "end_lineno", "end_col_offset")
-
-    def __reduce__(self) -> Any:
-        """Copy the attributes only: Python 3.13 sets each missing field to None."""
-        return type(self), (), self.__dict__
+# Expressions that Python lacks. `_fields` are the fields that hold expressions.
 
 
-class Access(_Node):
+@dataclass(eq=False)
+class Access(ast.expr):
     """``d.name[indices]``: one element of a property, temporary or vector.
 
     `version` is ``"now"``; ``"next"``, for ``d.name_next``; ``"seen"``, in an
     incremental gather: the value at the last update of the aggregate; or ``"indexed"``,
-    for a gathered value at a computed feature, which is read from memory.
+    for a gathered value at a computed feature, which is read from memory. `is_row` is
+    set if the user gave the whole row to an operation. `row` is the name of the
+    variables with the loaded row; "" if the row is not loaded.
     """
 
     _fields = ("indices",)
+    name: str
+    version: str
     indices: list[ast.expr]
-
-    def __init__(
-        self, name: str = "", version: str = "now", indices: Any = (), **place: Any
-    ) -> None:
-        super().__init__(**place)
-        self.name = name
-        self.version = version
-        self.indices = list(indices)
-        #: Whether the user gave the whole row to an operation.
-        self.is_row = False
-        #: Name of the variables with the loaded row; "" if the row is not loaded.
-        self.row = ""
+    is_row: bool = False
+    row: str = ""
 
 
-class Whole(_Node):
+@dataclass(eq=False)
+class Whole(ast.expr):
     """``d.name[entity]`` as an argument of an operation: a whole row or matrix."""
 
     _fields = ("indices",)
+    name: str
     indices: list[ast.expr]
-
-    def __init__(self, name: str = "", indices: Any = (), **place: Any) -> None:
-        super().__init__(**place)
-        self.name = name
-        self.version = "now"
-        self.indices = list(indices)
+    version: str = "now"
 
 
-class Scalar(_Node):
+@dataclass(eq=False)
+class Scalar(ast.expr):
     """``d.name``: a scalar of the State, or a built-in one such as ``d.superstep``."""
 
-    _fields = ()
-
-    def __init__(self, name: str = "", **place: Any) -> None:
-        super().__init__(**place)
-        self.name = name
+    name: str
 
 
-class Operate(_Node):
+@dataclass(eq=False)
+class Operate(ast.expr):
     """A call of a primitive or composite operation.
 
     ``extra[options[name]]`` is the value of the option `name`.
     """
 
     _fields = ("args", "extra")
+    operation: Operation | Collaborative
     args: list[ast.expr]
-    extra: list[ast.expr]
-
-    def __init__(
-        self,
-        operation: Operation | Collaborative | None = None,
-        args: Any = (),
-        options: dict[str, int] | None = None,
-        extra: Any = (),
-        **place: Any,
-    ) -> None:
-        super().__init__(**place)
-        self.operation = operation
-        self.args = list(args)
-        self.options = options or {}
-        self.extra = list(extra)
+    options: dict[str, int] = field(default_factory=dict)
+    extra: list[ast.expr] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """Name of the operation."""
-        return self.operation.name if self.operation is not None else ""
+        return self.operation.name
 
     def option(self, name: str) -> ast.expr | None:
         """Return the expression given for an option, or None."""
@@ -351,112 +324,93 @@ class Operate(_Node):
         return not isinstance(self.operation, Operation) or self.operation.collaborative
 
 
-class Atomic(_Node):
+@dataclass(eq=False)
+class Atomic(ast.expr):
     """``fg.atomic.op(d.name, indices, value)``."""
 
     _fields = ("indices", "value")
+    op: str
+    name: str
     indices: list[ast.expr]
     value: ast.expr
 
-    def __init__(
-        self,
-        op: str = "",
-        name: str = "",
-        indices: Any = (),
-        value: ast.expr | None = None,
-        **place: Any,
-    ) -> None:
-        super().__init__(**place)
-        self.op = op
-        self.name = name
-        self.indices = list(indices)
-        if value is not None:
-            self.value = value
 
+@dataclass(eq=False)
+class Helper(ast.expr):
+    """A call of a plain function that the user function captures.
 
-def _no_function() -> None:
-    """Stand in for the function of a node that is made without arguments (copying)."""
-
-
-class Helper(_Node):
-    """A call of a plain function that the user function captures."""
+    `emitted` is the name of the specialised helper in the generated module, and
+    `returns` the type that it returns; "" before types are known.
+    """
 
     _fields = ("args",)
+    function: Callable[..., Any]
     args: list[ast.expr]
-
-    def __init__(
-        self, function: Callable[..., Any] = _no_function, args: Any = (), **place: Any
-    ) -> None:
-        super().__init__(**place)
-        self.function = function
-        self.args = list(args)
-        #: Name of the specialised helper in the generated module, and the type that it
-        #: returns; "" before types are known.
-        self.emitted = ""
-        self.returns = ""
+    emitted: str = ""
+    returns: str = ""
 
 
-class MathCall(_Node):
-    """A call of ``math.name`` or of a builtin such as ``abs``, ``min`` and ``max``."""
+@dataclass(eq=False)
+class MathCall(ast.expr):
+    """A call of ``math.name`` or of a builtin such as ``abs``, ``min`` and ``max``.
+
+    `of_real` is set if ``min`` or ``max`` compares real numbers.
+    """
 
     _fields = ("args",)
+    name: str
     args: list[ast.expr]
-
-    def __init__(self, name: str = "", args: Any = (), **place: Any) -> None:
-        super().__init__(**place)
-        self.name = name
-        self.args = list(args)
-        #: Whether ``min`` or ``max`` compares real numbers.
-        self.of_real = False
+    of_real: bool = False
 
 
-class Numeric(_Node):
+@dataclass(eq=False)
+class Numeric(ast.expr):
     """A call of a function of `featgraph.device.numbers`; its result has type `type_`.
 
     `of_real` is set for comparisons, which have one version for each real type.
     """
 
     _fields = ("args",)
+    name: str
     args: list[ast.expr]
-
-    def __init__(
-        self,
-        name: str = "",
-        args: Any = (),
-        type_: str = "int64",
-        *,
-        of_real: bool = False,
-        **place: Any,
-    ) -> None:
-        super().__init__(**place)
-        self.name = name
-        self.args = list(args)
-        self.type_ = type_
-        self.of_real = of_real
+    type_: str = "int64"
+    of_real: bool = False
 
 
-class Cast(_Node):
+@dataclass(eq=False)
+class Cast(ast.expr):
     """A conversion of `value` to the type `to`.
 
     "real" is the storage type of real numbers, "int" is int64; others are NumPy names.
     """
 
     _fields = ("value",)
+    to: str
     value: ast.expr
 
-    def __init__(
-        self, to: str = "", value: ast.expr | None = None, **place: Any
-    ) -> None:
-        super().__init__(**place)
-        self.to = to
-        if value is not None:
-            self.value = value
 
-
-class Identity(_Node):
+class Identity(ast.expr):
     """``fg.nothing`` in a gather: the identity of its combine."""
 
-    _fields = ()
+
+def contains(node: ast.AST, kinds: type[ast.AST] | UnionType) -> bool:
+    """Return whether a tree has a node of some classes."""
+    return any(isinstance(part, kinds) for part in every([node]))
+
+
+def name_of(node: object) -> str:
+    """Return the identifier of a name; "" for any other node."""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_of(node: ast.If | ast.For | ast.While) -> ast.expr:
+    """Return the condition of a branch or loop, or the iterable of a `for`."""
+    return node.iter if isinstance(node, ast.For) else node.test
+
+
+def entity_of(node: Access | Whole | Atomic) -> str:
+    """Return the name of the vertex or edge of an entry; "" if it is computed."""
+    return name_of(node.indices[0]) if node.indices else ""
 
 
 AnyNode = TypeVar("AnyNode", bound=ast.AST)
@@ -485,9 +439,9 @@ def is_same(a: object, b: object) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(is_same, a, b))
     if not isinstance(a, ast.AST) or not isinstance(b, ast.AST):
-        return bool(a == b)
+        return type(a) is type(b) and bool(a == b)  # True is not 1
     parts, others = ({**vars(n)} for n in (a, b))
-    for place in (*_Node._attributes, "ctx"):
+    for place in (*ast.expr._attributes, "ctx"):
         parts.pop(place, None)
         others.pop(place, None)
     return (
@@ -519,17 +473,14 @@ def symbol(node: ast.BinOp) -> str:
 
 def names_read(node: ast.AST) -> set[str]:
     """Return the local names that `node` reads."""
-    return {
-        inner.id
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
-    }
+    return _names_in(node, ast.Load)
 
 
 def assigned_names(node: ast.AST) -> set[str]:
     """Return the local names that `node` binds."""
-    return {
-        inner.id
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
-    }
+    return _names_in(node, ast.Store)
+
+
+def _names_in(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    names = (part for part in every([node]) if isinstance(part, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, context)}

@@ -72,9 +72,11 @@ def defined(facts: BodyFacts) -> Define:
     body = [copied(statement) for statement in function.body]
     roles, given = facts.roles, facts.temporaries
     if form in {"feature", "triangle"}:
-        roles = tuple(r for r in function.declared.roles if _is_taken(facts, r))
+        unused = {"f"} if function.is_scalar else set()
+        roles = tuple(r for r in function.declared.roles if r not in unused)
     in_vectors = form in {"vectorized", "columns"} and not function.kind.writes_vertices
     cuda = facts.context.cuda
+    # A call would pass vectors in memory, and all arrays of `d`.
     is_inner = in_vectors or (function.is_inlined and not cuda)
     decorator = "njit(**INNER)" if is_inner else decorator_of(cuda)
     varying = function.varying
@@ -84,10 +86,6 @@ def defined(facts: BodyFacts) -> Define:
 def decorator_of(cuda: bool) -> str:
     """Return the decorator of functions that kernels call."""
     return "device_function" if cuda else "njit(**INLINE)"
-
-
-def _is_taken(facts: BodyFacts, role: str) -> bool:
-    return role != "f" or not facts.function.is_scalar
 
 
 def parts_of(facts: BodyFacts, node: Define) -> list[Define]:

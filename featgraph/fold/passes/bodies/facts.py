@@ -21,9 +21,9 @@ from featgraph.fold.analysis.gathers import combine_of, needs_guard, temporaries
 from featgraph.fold.passes.bodies.memory import Memory, Site, Staged, shared_matrices_of
 from featgraph.fold.passes.bodies.nodes import Row
 from featgraph.fold.schedules.mapping import Mapping
-from featgraph.fold.syntax.names import NUMBER, FreshNames
+from featgraph.fold.syntax.names import NUMBER, FreshNames, unused_name
 from featgraph.fold.tree.passes import Pass
-from featgraph.fold.tree.statements import Access, Body, Cast, Identity
+from featgraph.fold.tree.statements import Access, Body, Cast, Identity, contains
 from featgraph.program.combines import NO_SOURCE, identity_value
 from featgraph.program.signature import Real
 
@@ -105,13 +105,8 @@ class Context:
 
     def values_of(self, function: Analysed) -> dict[str, str]:
         """Map edge properties that are passed by value to the names of arguments."""
-        found = {}
-        for name in self.ordered:
-            given = f"{name}_e"
-            while given in function.variables:
-                given += "_"
-            found[name] = given
-        return found
+        taken = function.variables
+        return {name: unused_name(f"{name}_e", taken) for name in self.ordered}
 
 
 @dataclass(frozen=True)
@@ -212,8 +207,7 @@ class BodyFacts:
     def leaves_early(self) -> bool:
         """Whether it has early returns, behind which lanes run on, masked."""
         before = self.function.body[:-1]
-        has_return = any(isinstance(n, ast.Return) for s in before for n in ast.walk(s))
-        return self.predicated and has_return
+        return self.predicated and any(contains(s, ast.Return) for s in before)
 
     @property
     def live(self) -> str:
@@ -230,8 +224,7 @@ class BodyFacts:
 
     def needs_guard(self, node: ast.AST) -> bool:
         """Return whether idle lanes must not execute `node`."""
-        helpers = {h.name: h for h in self.analysis.helpers}
-        return self.predicated and needs_guard(node, helpers)
+        return self.predicated and needs_guard(node, self.analysis)
 
     def returned(self, value: ast.expr) -> ast.expr:
         """Return `value`, or (`value`, source) for an argmin or argmax."""
@@ -330,7 +323,7 @@ def keyed(value: ast.expr, key: str, source: Callable[[], ast.expr]) -> ast.expr
     inner = value.value if isinstance(value, Cast) else value
     if isinstance(inner, Identity):
         return ast.Tuple([inner, Cast("int32", ast.Constant(NO_SOURCE))], ast.Load())
-    if isinstance(inner, ast.IfExp):
+    if isinstance(inner, ast.IfExp):  # one side may be `fg.nothing`
         sides = (keyed(inner.body, key, source), keyed(inner.orelse, key, source))
         return ast.IfExp(inner.test, *sides)
     return ast.Tuple([Cast(key, value), source()], ast.Load())

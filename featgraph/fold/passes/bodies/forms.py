@@ -81,6 +81,7 @@ class Form:
     def is_argument(self, node: Access) -> bool:
         """Whether an access reads an argument that has an entry for each feature."""
         is_given = node.name in self.facts.temporaries and node.version != INDEXED
+        # A matrix (v, i, f) is passed as an array.
         return is_given and len(node.indices) < 3 and self.facts.is_wide(node.name)
 
 
@@ -158,6 +159,7 @@ class Call:
                 found = expression(f"{self.real}(X)", X=found)
             if not self.facts.needs_guard(matrix):
                 return found
+            # Its vertex may be valid only where the function runs.
             return expression(f"X if {self.facts.live} else {self.real}(0.0)", X=found)
         if isinstance(matrix, ast.Name) and matrix.id in self.facts.function.matrices:
             area = self.form.matrices[matrix.id]

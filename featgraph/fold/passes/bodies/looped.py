@@ -27,6 +27,7 @@ from featgraph.fold.tree.statements import (
     Body,
     Operate,
     code,
+    contains,
     copied,
     expression,
     narrowed,
@@ -112,17 +113,13 @@ class Loops(Form):
 
     def _is_featurewise(self, node: ast.stmt) -> bool:
         """Whether a statement varies, has no collaborative call and does not return."""
-        if has_collective(node) or any(
-            isinstance(n, ast.Return | GoOn) for n in ast.walk(node)
-        ):
+        if has_collective(node) or contains(node, ast.Return | GoOn):
             return False
         if isinstance(node, ast.If | ast.For | ast.While) and not diverges(
             node, self.varying
         ):
             return False
-        return varies(node, self.varying) or any(
-            isinstance(n, Atomic) for n in ast.walk(node)
-        )
+        return varies(node, self.varying) or contains(node, Atomic)
 
     def _joins(self, node: ast.stmt, run: Body) -> bool:
         """Whether an operation can be fused into the loop in front of it."""

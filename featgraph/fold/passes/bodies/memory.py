@@ -43,11 +43,13 @@ from featgraph.fold.tree.statements import (
     Whole,
     code,
     copied,
+    every,
     expression,
     is_reversed,
+    name_of,
     when,
 )
-from featgraph.program.signature import GENERATED, Real
+from featgraph.program.signature import Real
 
 __all__ = [
     "STRIDES", "IndexChecks", "Memory", "Site", "Staged", "array_of", "find_staged",
@@ -107,6 +109,7 @@ class Memory:
 
 def _bound_of(node: Access | Atomic, axis: int, memory: Memory) -> ast.expr:
     """Return the length of an axis of the accessed array."""
+    # Rows of an array may be padded: K is the bound of a feature.
     if axis == 1 and node.name in memory.widths:
         return ast.Constant(memory.widths[node.name])
     return expression(f"ARRAY.shape[{axis}]", ARRAY=array_of(node, memory))
@@ -121,13 +124,9 @@ def array_of(node: Access | Array | Atomic, memory: Memory) -> ast.expr:
     """Return the array of an access."""
     version = "now" if isinstance(node, Atomic) else node.version
     if version == INDEXED:
-        [array] = [
-            n.value
-            for n in ast.walk(expression(memory.indexed[node.name].format(_PLACE)))
-            if isinstance(n, ast.Subscript)
-            and isinstance(n.slice, ast.Name)
-            and n.slice.id == _PLACE
-        ]
+        form = expression(memory.indexed[node.name].format(_PLACE))
+        parts = (n for n in every([form]) if isinstance(n, ast.Subscript))
+        [array] = [part.value for part in parts if name_of(part.slice) == _PLACE]
         return array
     if node.name in memory.temporaries and isinstance(node, Access):
         return ast.Name(node.name)
@@ -170,7 +169,7 @@ class InMemory(Rewriting):
             return ast.Name(self.memory.values[node.name])
         is_indexed = node.version == INDEXED
         is_temporary = node.name in self.memory.temporaries and not is_indexed
-        if is_temporary and len(node.indices) < 3:
+        if is_temporary and len(node.indices) < 3:  # a matrix is passed as an array
             return ast.Name(node.name)
         array = array_of(node, self.memory)
         indices = node.indices[1:] if is_temporary else node.indices
@@ -337,7 +336,7 @@ class IndexChecks(Rewriting):
         self.generic_visit(node)
         tests = self._tests(node, indices)
         test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
-        zeros = [ast.Constant(0) for _ in indices]
+        zeros: list[ast.expr] = [ast.Constant(0) for _ in indices]
         return ast.IfExp(test, node, Access(node.name, "now", zeros))
 
     def _tests(self, node: Access | Atomic, indices: list[ast.expr]) -> list[ast.expr]:
@@ -365,7 +364,8 @@ class IndexChecks(Rewriting):
 STAGED_BYTES = 16 * 1024
 #: Entries of a matrix that one lane may keep in registers.
 STAGED_REGISTERS = 16
-#: Vertices that a group of lanes takes in turn where its block stages a matrix.
+#: Vertices that a group of lanes takes in turn where its block stages a matrix: they
+#: repay the copy.
 STRIDES = 8
 
 
@@ -405,21 +405,20 @@ def shared_matrices_of(function: Analysed, analysis: Analysis) -> dict[str, set[
     found: dict[str, set[bool]] = {}
     if function.is_scalar:
         return found
-    for statement in function.body:
-        for node in ast.walk(statement):
-            if not isinstance(node, Operate) or not primitive_of(node).multiplies:
-                continue
-            matrix, transpose = node.args[0], node.option("transpose")
-            if not isinstance(matrix, Whole) or matrix.indices:
-                continue
-            type_ = analysis.signature.get(matrix.name)
-            if type_ is None or type_.item_shape != (function.width,) * 2:
-                continue
-            if transpose is None or isinstance(transpose, ast.Constant):
-                turns = {transpose is not None and bool(transpose.value)}
-            else:
-                turns = {False, True}
-            found.setdefault(matrix.name, set()).update(turns)
+    for node in every(function.body):
+        if not isinstance(node, Operate) or not primitive_of(node).multiplies:
+            continue
+        matrix, transpose = node.args[0], node.option("transpose")
+        if not isinstance(matrix, Whole) or matrix.indices:
+            continue
+        type_ = analysis.signature.get(matrix.name)
+        if type_ is None or type_.item_shape != (function.width,) * 2:
+            continue
+        if transpose is None or isinstance(transpose, ast.Constant):
+            turns = {transpose is not None and bool(transpose.value)}
+        else:
+            turns = {False, True}
+        found.setdefault(matrix.name, set()).update(turns)
     return found
 
 
@@ -455,8 +454,7 @@ def find_staged(
         # as fast from the L1 cache as from shared memory.
         if mapping.lanes_per_edge > 1 and has_pieces(mapping, width):
             del turns[name]
-    taken = analysis.emitted | set(analysis.signature) | GENERATED
-    taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
+    taken = analysis.names
     staged: dict[str, Staged] = {}
     left = STAGED_BYTES // analysis.real.itemsize
     for name in sorted(turns):
@@ -501,6 +499,7 @@ def stage_matrices(staged: dict[str, Staged], real: Real, threads: int) -> Body:
 def _staged_in_block(matrix: Staged, real: Real, threads: int) -> Body:
     """Return the loop in which a block copies a matrix to its shared memory."""
     k, [name] = matrix.width, matrix.names
+    # Unsigned: Python's division of signed integers takes tests of the signs.
     each = code(f"row, column = uint32(member) // {k}, uint32(member) % {k}")
     for area, turned in enumerate(matrix.turns):
         entry = "row, column" if turned else "column, row"

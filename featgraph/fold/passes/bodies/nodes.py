@@ -8,7 +8,6 @@ later passes lower to Python. As in nests, ``*x`` means x of all features of a l
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 from featgraph.base.dataclass import dataclass, field
 from featgraph.fold.schedules.mapping import Mapping
@@ -149,11 +148,8 @@ class GoOn(Node):
     call: ast.expr
 
 
-class _Expression(ast.expr):
-    """Base of expression nodes; subclasses list fields that hold expressions."""
-
-
-class AnyFeature(_Expression):
+@dataclass(eq=False)
+class AnyFeature(ast.expr):
     """True if a condition holds for any feature of a lane.
 
     If `is_masked`, features past the end of the row do not count.
@@ -161,43 +157,30 @@ class AnyFeature(_Expression):
 
     _fields = ("value",)
     value: ast.expr
-
-    def __init__(self, value: ast.expr, is_masked: bool = False, **place: Any) -> None:
-        super().__init__(**place)
-        self.value = value
-        self.is_masked = is_masked
+    is_masked: bool = False
 
 
-class Array(_Expression):
+@dataclass(eq=False)
+class Array(ast.expr):
     """``d.name``: the array of a property, or of its next entries."""
 
-    _fields = ()
-
-    def __init__(self, name: str, version: str = "now", **place: Any) -> None:
-        super().__init__(**place)
-        self.name = name
-        self.version = version
+    name: str
+    version: str = "now"
 
 
-class Place(_Expression):
+@dataclass(eq=False)
+class Place(ast.expr):
     """An index that a pass computes: always in range, so it is not checked."""
 
     _fields = ("value",)
     value: ast.expr
 
-    def __init__(self, value: ast.expr, **place: Any) -> None:
-        super().__init__(**place)
-        self.value = value
 
-
-class Checked(_Expression):
+@dataclass(eq=False)
+class Checked(ast.expr):
     """An index that is reported and replaced by 0 if out of range."""
 
     _fields = ("value",)
     value: ast.expr
-
-    def __init__(self, value: ast.expr, axis: int, site: int, **place: Any) -> None:
-        super().__init__(**place)
-        self.value = value
-        self.axis = axis
-        self.site = site
+    axis: int
+    site: int

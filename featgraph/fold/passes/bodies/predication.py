@@ -36,6 +36,7 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     assigned_names,
     code,
+    contains,
     expression,
     narrowed,
 )
@@ -171,14 +172,13 @@ class _Predication:
 
         Uniform branches and loops stay; the statements in them are rewritten.
         """
-        if any(isinstance(n, ast.Return) for n in ast.walk(node)):
+        if contains(node, ast.Return):
             raise self.facts.function.declared.source.error(
                 "a return inside a loop, in a function with collaborative calls",
                 node,
                 fix="set a local and break",
             )
-        atomics = any(isinstance(n, Atomic) for n in ast.walk(node))
-        if not (varies(node, self.varying) or atomics):
+        if not (varies(node, self.varying) or contains(node, Atomic)):
             return [node]
         if isinstance(node, ast.If) and not varies(node.test, self.varying):
             node.body = self.block(node.body, "")
@@ -189,9 +189,7 @@ class _Predication:
         ):
             node.body = self.block(node.body, "")
             return [node]
-        takes_old = isinstance(node, ast.Assign) and any(
-            isinstance(n, Atomic) for n in ast.walk(node.value)
-        )
+        takes_old = isinstance(node, ast.Assign) and contains(node.value, Atomic)
         if self.facts.padded and takes_old:
             return [ast.If(ast.Name("inside", ast.Load()), [node], [])]
         return [node]
@@ -372,12 +370,10 @@ def _bound(name: str, value: ast.expr) -> Body:
 
 def _is_local(node: ast.stmt) -> bool:
     """Return whether a statement has neither collective calls nor returns."""
-    returns = isinstance(node, ast.If) and any(
-        isinstance(n, ast.Return) for n in ast.walk(node)
-    )
-    return not (has_collective(node) or returns or isinstance(node, ast.Return | GoOn))
+    leaves = isinstance(node, ast.If) and contains(node, ast.Return)
+    return not (has_collective(node) or leaves or isinstance(node, ast.Return | GoOn))
 
 
 def _same_for_all(node: ast.expr) -> bool:
     """Return whether an expression has only constants and scalars."""
-    return not any(isinstance(n, ast.Name | Access | Operate) for n in ast.walk(node))
+    return not contains(node, ast.Name | Access | Operate)

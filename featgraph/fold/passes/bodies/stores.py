@@ -34,6 +34,7 @@ from featgraph.fold.passes.bodies.memory import Memory, array_of, lowered
 from featgraph.fold.passes.bodies.nodes import Define, GoOn, Key, LoadRows, Row
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.schedules.mapping import Mapping
+from featgraph.fold.syntax.names import unused_name
 from featgraph.fold.syntax.normal_form import varies
 from featgraph.fold.tree.statements import (
     Access,
@@ -44,14 +45,16 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     Whole,
     assigned_names,
+    contains,
     copied,
     copy_location,
     every,
     is_reversed,
+    name_of,
     names_read,
     narrowed,
 )
-from featgraph.program.signature import GENERATED, PropertyKind
+from featgraph.program.signature import PropertyKind
 
 __all__ = [
     "arrays_of_copy", "can_store", "find_forwarded", "is_piecewise", "leaving_test",
@@ -108,13 +111,10 @@ def row_key(node: Access, memory: Memory, feature: str = "f") -> Key | None:
     if len(node.indices) != 2 or node.version == INDEXED:
         return None
     entity, last = node.indices
-    if not (isinstance(last, ast.Name) and last.id == feature):
+    place = "twin" if is_reversed(entity) else name_of(entity)
+    if name_of(last) != feature or place not in {"twin", "u", "v", "e"}:
         return None
-    if is_reversed(entity):
-        return ast.unparse(array_of(node, memory)), "twin"
-    if isinstance(entity, ast.Name) and entity.id in {"u", "v", "e"}:
-        return ast.unparse(array_of(node, memory)), entity.id
-    return None
+    return ast.unparse(array_of(node, memory)), place
 
 
 def _find_rows(
@@ -145,9 +145,7 @@ def _find_rows(
     own = "e" if function.kind.writes_edges else "v"
     if function.kind.gathers:
         own = ""  # runs for each edge: a load behind a return might be wasted each time
-    taken = analysis.emitted | set(analysis.signature) | GENERATED
-    taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
-    taken |= {helper.name for helper in analysis.helpers}
+    taken = analysis.names | {helper.name for helper in analysis.helpers}
     found: dict[Key, Row] = {}
     for node, behind_return in _certain(body):
         key = row_key(node, memory, feature)
@@ -159,9 +157,7 @@ def _find_rows(
             continue
         if not is_piecewise(analysis, node.name, memory.width, mapping.vector_width):
             continue
-        name = f"{key[0].removeprefix('d.')}_{key[1]}"
-        while name in taken:
-            name += "_"
+        name = unused_name(f"{key[0].removeprefix('d.')}_{key[1]}", taken)
         taken.add(name)
         index = ast.unparse(lowered(node.indices[0], memory))
         found[key] = Row(key, name, index)
@@ -171,12 +167,11 @@ def _find_rows(
 def _written_rows(body: Body | tuple[ast.stmt, ...]) -> set[tuple[str, str]]:
     """Return (name, version) of assigned arrays; version "any" for atomics."""
     written: set[tuple[str, str]] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], Access):
-                written.add((node.targets[0].name, node.targets[0].version))
-            elif isinstance(node, Atomic):
-                written.add((node.name, "any"))
+    for node in every(body):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], Access):
+            written.add((node.targets[0].name, node.targets[0].version))
+        elif isinstance(node, Atomic):
+            written.add((node.name, "any"))
     return written
 
 
@@ -198,8 +193,7 @@ def _certain(body: Body) -> Iterator[tuple[Access, bool]]:
         for part in parts:
             for access in _certain_in(part):
                 yield access, behind_return
-        if any(isinstance(node, ast.Return) for node in ast.walk(statement)):
-            behind_return = True
+        behind_return = behind_return or contains(statement, ast.Return)
 
 
 def _certain_in(node: ast.AST) -> Iterator[Access]:
@@ -255,9 +249,9 @@ def can_store(facts: BodyFacts, node: ast.stmt) -> bool:
     own = row_key(target, facts.memory)
     if facts.context.checked is not None or own is None:
         return False
-    for inner in ast.walk(node.value):
-        if isinstance(inner, Atomic):
-            return False
+    if contains(node.value, Atomic):
+        return False
+    for inner in every([node.value]):
         if isinstance(inner, Access | Whole) and inner.name == target.name:
             same = isinstance(inner, Access) and row_key(inner, facts.memory) == own
             if not same and inner.version == target.version:
@@ -320,8 +314,7 @@ def _all_wait(before: Body, stores: Body) -> bool:
 
 def _is_own(access: Access) -> bool:
     """Whether an entry is of the own vertex and the current feature."""
-    names = [i.id if isinstance(i, ast.Name) else None for i in access.indices]
-    return names == ["v", "f"]
+    return list(map(name_of, access.indices)) == ["v", "f"]
 
 
 def reads_what_it_changes(function: Analysed) -> bool:
@@ -342,19 +335,15 @@ def _may_wait(
         return False
     if not all(isinstance(other, ast.Assign) for other in behind):
         return False
-    inside = [node for other in behind for node in ast.walk(other)]
-    if any(isinstance(node, Atomic) for node in [*inside, *ast.walk(statement)]):
+    if any(contains(node, Atomic) for node in (statement, *behind)):
         return False
-    if (target.name, "next") in _entries(inside):
+    if (target.name, "next") in _entries(every(behind)):
         return False
-    changed = _entries([t for other in behind for t in _targets(other)])
-    bound = set().union(*(assigned_names(other) for other in behind))
-    reads = _entries(ast.walk(statement)) - {(target.name, "next")}
+    stores = (other for other in behind if isinstance(other, ast.Assign))
+    changed = _entries(target for store in stores for target in store.targets)
+    bound = set().union(*map(assigned_names, behind))
+    reads = _entries(every([statement])) - {(target.name, "next")}
     return not (reads & changed or names_read(statement) & bound)
-
-
-def _targets(statement: ast.stmt) -> list[ast.expr]:
-    return statement.targets if isinstance(statement, ast.Assign) else []
 
 
 def _entries(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
@@ -375,13 +364,13 @@ def leaving_test(function: Analysed) -> ast.expr | None:
     value = only.value if isinstance(only, ast.Return) else None
     if not isinstance(value, ast.Constant) or value.value is not False:
         return None
-    for node in ast.walk(first.test):
+    if contains(first.test, Atomic | Operate | Whole):
+        return None
+    for node in every([first.test]):
         if isinstance(node, Access):
             is_own = len(node.indices) == 1 and isinstance(node.indices[0], ast.Name)
             if not is_own or node.version != "now":
                 return None
-        if isinstance(node, Atomic | Operate | Whole):
-            return None
         if isinstance(node, ast.Name) and node.id not in {"v", "d"}:
             return None
     return first.test
@@ -410,15 +399,10 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
         return {}
     if not all(_reads_own(context, f, names) for f in gathers):
         return {}
-    taken = plan.analysis.emitted | set(signature) | GENERATED
-    taken |= {n for f in plan.analysis.functions for n in (*f.variables, f.name)}
-    forwarded = {}
+    taken, forwarded = plan.analysis.names, {}
     for name in sorted(names):
-        own = f"next_{name}"
-        while own in taken:
-            own += "_"
-        taken.add(own)
-        forwarded[name] = own
+        forwarded[name] = unused_name(f"next_{name}", taken)
+        taken.add(forwarded[name])
     return forwarded
 
 
@@ -452,9 +436,7 @@ def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
             continue
         type_ = context.analysis.signature[target.name]
         fits = row_key(target, memory) == (f"d.{target.name}_next", "e")
-        plain = not needs_guard(
-            statement, {h.name: h for h in context.analysis.helpers}
-        )
+        plain = not needs_guard(statement, context.analysis)
         known = type_.dtype in {"real", "float32", "float64", "int32", "int64"}
         if fits and plain and known and type_.item_shape == (phase.width,):
             found.add(target.name)
@@ -474,24 +456,15 @@ def _goes_straight(node: ast.stmt, varying: frozenset[str]) -> bool:
 
 def _touched(function: Analysed, name: str) -> int:
     """Return the number of accesses to next entries of a property."""
-    return sum(
-        isinstance(node, Access | Whole)
-        and node.name == name
-        and node.version == "next"
-        for statement in function.body
-        for node in ast.walk(statement)
-    )
+    nodes = (n for n in every(function.body) if isinstance(n, Access | Whole))
+    return sum((n.name, n.version) == (name, "next") for n in nodes)
 
 
 def _reads_own(context: Context, function: Analysed, names: set[str]) -> bool:
     """Whether a gather reads next entries of its own edge and feature only."""
     memory = context.memory(function)
-    read = [
-        node
-        for statement in function.body
-        for node in ast.walk(statement)
-        if isinstance(node, Access) and node.version == "next" and node.name in names
-    ]
+    nodes = (n for n in every(function.body) if isinstance(n, Access))
+    read = [n for n in nodes if n.version == "next" and n.name in names]
     if any(row_key(node, memory) != (f"d.{node.name}_next", "e") for node in read):
         return False
     wide = not function.collective and not is_matrix(function)

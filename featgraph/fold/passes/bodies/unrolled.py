@@ -6,7 +6,7 @@ lane has variables for its own features, and `predication` has replaced control 
 predicates. Collaborative operations reduce over these variables.
 
 `Copies` rewrites statements and expressions; `_UnrolledCall` is the context through
-which operations add theirs, and `_Columns` chooses how they read matrices.
+which operations add theirs, and chooses how they read matrices.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from featgraph.fold.tree.statements import (
     Operate,
     Whole,
     code,
+    contains,
     copied,
     expression,
     is_same,
@@ -151,8 +152,7 @@ class Copies(Form):
             node.value = self._any(node.value.value, node.value.is_masked)
             return [node]
         one = node.body[0] if isinstance(node, Masked) else node
-        atomics = any(isinstance(n, Atomic) for n in ast.walk(one))
-        is_copied = varies(one, self.varying) or atomics
+        is_copied = varies(one, self.varying) or contains(one, Atomic)
         count = self.facts.count if is_copied else 1
         return [_Copied(self, j).visit(copied(node)) for j in range(count)]
 
@@ -160,7 +160,7 @@ class Copies(Form):
         """Return the values of all features, or their common verdict."""
         entries: list[ast.expr] = []
         # An edge function returns forwarded entries behind its verdict.
-        if isinstance(value, ast.Tuple) and self._has_all(value):
+        if isinstance(value, ast.Tuple) and contains(value, ast.Starred):
             entries = [e for x in value.elts[1:] for e in self._all(x)]
             value = value.elts[0]
         if isinstance(value, ast.Starred):
@@ -172,9 +172,6 @@ class Copies(Form):
         values += entries
         one = values[0] if len(values) == 1 else ast.Tuple(values, ast.Load())
         return [ast.Return(one)]
-
-    def _has_all(self, value: ast.Tuple) -> bool:
-        return any(isinstance(x, ast.Starred) for x in value.elts)
 
     def _all(self, node: ast.expr) -> list[ast.expr]:
         """Return all copies of ``*x``."""
@@ -316,15 +313,52 @@ def unrolled_call(copies: Copies, node: Collective, at: ast.stmt) -> Body:
     return call.body
 
 
-class _Columns(Call):
-    """Access to matrices in global memory, shared memory or registers.
+class _UnrolledCall(Call):
+    """Context of an operation: see `operations.primitive.Unrolled`.
 
-    A product reads a matrix column by column, one entry for each feature of a lane.
+    Matrices are in global memory, shared memory or registers. A product reads a matrix
+    column by column, one entry for each feature of a lane.
     """
 
-    def __init__(self, copies: Copies, node: ast.stmt) -> None:
+    def __init__(self, copies: Copies, call: Collective, node: ast.stmt) -> None:
         super().__init__(copies, node)
-        self.copies = copies
+        facts = copies.facts
+        self.copies, self.call = copies, call
+        self.count, self.lanes = facts.count, facts.mapping.lanes_per_edge
+        self.predicated, self.padded = facts.predicated, facts.padded
+        schedule = SCHEDULES[facts.mapping.schedule]
+        self.in_registers = facts.width <= schedule.most_held
+        self.tile = facts.mapping.tile
+        self.threads = facts.mapping.lanes_per_vertex if self.tile else 0
+        self.names, self.feature = copies.names, copies.feature
+
+    def inside(self, j: int) -> str:
+        return self.copies.name("inside", j)
+
+    def operands(
+        self, node: ast.expr, identity: ast.expr, masked: bool = True
+    ) -> list[ast.expr]:
+        guarded = self.facts.needs_guard(node)
+        predicate = self.call.predicate if masked and self.predicated else ""
+        runs = bool(predicate) and self.call.runs
+        tests = [predicate] if predicate else []
+        tests += [self.facts.live] * (guarded and not runs)
+        values = []
+        for j in range(self.count):
+            value = self.value(node, j)
+            every = tests + ([self.inside(j)] if self.padded else [])
+            if every:
+                form = f"X if {' and '.join(every)} else NOTHING"
+                value = expression(form, X=value, NOTHING=identity)
+            values.append(value)
+        return values
+
+    def is_guarded(self, node: ast.expr) -> bool:
+        return self.facts.needs_guard(node)
+
+    def is_at_hand(self, matrix: ast.expr) -> bool:
+        in_registers = bool(self.facts.staged) or self.takes_rows(matrix)
+        return in_registers and self.width > 1
 
     def in_whole_tiles(self, matrix: ast.expr) -> str:
         """Return the array of a matrix made of whole tiles; else "".
@@ -482,50 +516,6 @@ class _Columns(Call):
             )
             found += [expression(f"{piece}[{n}]") for n in range(size)]
         return found
-
-
-class _UnrolledCall(_Columns):
-    """Context of an operation: see `operations.primitive.Unrolled`."""
-
-    def __init__(self, copies: Copies, call: Collective, node: ast.stmt) -> None:
-        super().__init__(copies, node)
-        facts = copies.facts
-        self.call = call
-        self.count, self.lanes = facts.count, facts.mapping.lanes_per_edge
-        self.predicated, self.padded = facts.predicated, facts.padded
-        schedule = SCHEDULES[facts.mapping.schedule]
-        self.in_registers = facts.width <= schedule.most_held
-        self.tile = facts.mapping.tile
-        self.threads = facts.mapping.lanes_per_vertex if self.tile else 0
-        self.names, self.feature = copies.names, copies.feature
-
-    def inside(self, j: int) -> str:
-        return self.copies.name("inside", j)
-
-    def operands(
-        self, node: ast.expr, identity: ast.expr, masked: bool = True
-    ) -> list[ast.expr]:
-        guarded = self.facts.needs_guard(node)
-        predicate = self.call.predicate if masked and self.predicated else ""
-        runs = bool(predicate) and self.call.runs
-        tests = [predicate] if predicate else []
-        tests += [self.facts.live] * (guarded and not runs)
-        values = []
-        for j in range(self.count):
-            value = self.value(node, j)
-            every = tests + ([self.inside(j)] if self.padded else [])
-            if every:
-                form = f"X if {' and '.join(every)} else NOTHING"
-                value = expression(form, X=value, NOTHING=identity)
-            values.append(value)
-        return values
-
-    def is_guarded(self, node: ast.expr) -> bool:
-        return self.facts.needs_guard(node)
-
-    def is_at_hand(self, matrix: ast.expr) -> bool:
-        in_registers = bool(self.facts.staged) or self.takes_rows(matrix)
-        return in_registers and self.width > 1
 
 
 def _number(node: ast.expr) -> int:

@@ -37,6 +37,7 @@ from featgraph.fold.tree.statements import (
     code,
     copied,
     expression,
+    name_of,
     names_read,
     narrowed,
     placed,
@@ -44,7 +45,7 @@ from featgraph.fold.tree.statements import (
 )
 from featgraph.program.signature import Real
 
-__all__ = ["column_form", "pieces", "vector_form", "vectorized"]
+__all__ = ["VECTOR_BYTES", "column_form", "pieces", "vector_form", "vectorized"]
 
 #: Comparisons that vectors have.
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE | ast.Eq | ast.NotEq
@@ -53,7 +54,7 @@ _MATH = {"abs": "absolute", "fabs": "absolute", "isfinite": "is_finite"}
 
 
 class VectorTypes:
-    """Tests of expressions: those that can be vectors of real numbers, or masks.
+    """Tests of statements and expressions: whether they can be vectors, or masks.
 
     Parameters
     ----------
@@ -70,9 +71,7 @@ class VectorTypes:
         """Return whether an access reads a row of real numbers along f."""
         analysis, real = self.context.analysis, self.context.real
         *others, last = node.indices
-        if not (isinstance(last, ast.Name) and last.id == "f"):
-            return False
-        if node.version == INDEXED:
+        if name_of(last) != "f" or node.version == INDEXED:
             return False
         if any(varies(index, self.varying) for index in others):
             return False
@@ -130,6 +129,46 @@ class VectorTypes:
     def is_real_matrix(self, node: ast.expr) -> bool:
         """Return whether an expression is a whole matrix of the real type."""
         return is_real_matrix(node, self.function, self.context.analysis)
+
+    def fits_block(self, body: list[ast.stmt]) -> bool:
+        """Return whether a block of statements fits."""
+        return all(self._fits(statement) for statement in body)
+
+    def _fits(self, node: ast.stmt) -> bool:
+        """Return whether a statement has a vector form.
+
+        Branches must be uniform, values real numbers or masks, and returns either a
+        verdict or a contribution.
+        """
+        if isinstance(node, ast.If):
+            if varies(node.test, self.varying):
+                return False
+            return self.fits_block(node.body) and self.fits_block(node.orelse)
+        if isinstance(node, ast.Return):
+            value = narrowed(node.value, ast.expr)
+            if _has_verdict(self.function):
+                return not varies(value, self.varying) or self.fits_mask(value)
+            return self.fits_real(value)
+        if not isinstance(node, ast.Assign):
+            return False
+        target = node.targets[0]
+        if is_collective(node.value):
+            call = narrowed(node.value, Operate)
+            return primitive_of(call).fits_vectors(call, self)
+        if isinstance(target, Access):
+            if self.is_row(target):
+                return self.fits_real(node.value)
+            return not varies(target, self.varying) and not varies(
+                node.value, self.varying
+            )
+        name = narrowed(target, ast.Name).id
+        if name not in self.varying:
+            return True
+        if self.function.variables.get(name) == "bool":
+            return self.fits_mask(node.value)
+        return self.function.variables.get(name) == "real" and self.fits_real(
+            node.value
+        )
 
 
 def matrix_array(facts: BodyFacts, matrix: ast.expr) -> ast.expr:
@@ -240,8 +279,9 @@ class InVectors(Rewriting):
         return expression(form, **parts)
 
 
-#: Bytes of the largest vector: an AVX-512 register.
-_VECTOR_BYTES = 64
+#: Bytes of the largest vector, an AVX-512 register: as in `featgraph.device.tiles_cpu`,
+#: which is not imported here, since it imports Numba.
+VECTOR_BYTES = 64
 #: Most vectors of a row. More would be spilled from registers, and compile slowly.
 MOST_VECTORS = 16
 
@@ -251,7 +291,7 @@ def pieces(width: int, real: Real) -> list[tuple[int, int]]:
 
     Vectors of 64 bytes, then halves, so that no load reads beyond the row.
     """
-    size = _VECTOR_BYTES // real.itemsize
+    size = VECTOR_BYTES // real.itemsize
     found, first = [], 0
     while first < width:
         while size > width - first:
@@ -279,7 +319,7 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
             return False
     elif not _has_verdict(function):
         return False
-    return _Fitting(context, function).fits_block(list(function.body))
+    return VectorTypes(context, function).fits_block(list(function.body))
 
 
 def _has_verdict(function: Analysed) -> bool:
@@ -292,7 +332,7 @@ def column_form(context: Context, function: Analysed) -> bool:
     parts = function.outer_product
     if not _has_vectors(context) or parts is None or not parts.symmetric:
         return False
-    return _Fitting(context, function).fits_real(parts.column)
+    return VectorTypes(context, function).fits_real(parts.column)
 
 
 def _has_vectors(context: Context) -> bool:
@@ -302,50 +342,6 @@ def _has_vectors(context: Context) -> bool:
         and context.checked is None
         and len(pieces(context.width, context.real)) <= MOST_VECTORS
     )
-
-
-class _Fitting(VectorTypes):
-    """Test whether statements can be vectorized."""
-
-    def fits_block(self, body: list[ast.stmt]) -> bool:
-        """Return whether a block of statements fits."""
-        return all(self._fits(statement) for statement in body)
-
-    def _fits(self, node: ast.stmt) -> bool:
-        """Return whether a statement has a vector form.
-
-        Branches must be uniform, values real numbers or masks, and returns either a
-        verdict or a contribution.
-        """
-        if isinstance(node, ast.If):
-            if varies(node.test, self.varying):
-                return False
-            return self.fits_block(node.body) and self.fits_block(node.orelse)
-        if isinstance(node, ast.Return):
-            value = narrowed(node.value, ast.expr)
-            if _has_verdict(self.function):
-                return not varies(value, self.varying) or self.fits_mask(value)
-            return self.fits_real(value)
-        if not isinstance(node, ast.Assign):
-            return False
-        target = node.targets[0]
-        if is_collective(node.value):
-            call = narrowed(node.value, Operate)
-            return primitive_of(call).fits_vectors(call, self)
-        if isinstance(target, Access):
-            if self.is_row(target):
-                return self.fits_real(node.value)
-            return not varies(target, self.varying) and not varies(
-                node.value, self.varying
-            )
-        name = narrowed(target, ast.Name).id
-        if name not in self.varying:
-            return True
-        if self.function.variables.get(name) == "bool":
-            return self.fits_mask(node.value)
-        return self.function.variables.get(name) == "real" and self.fits_real(
-            node.value
-        )
 
 
 def vectorized(facts: BodyFacts, node: Define) -> Define:
@@ -395,7 +391,7 @@ class Vectors:
         smaller vector, so that no load reads beyond the row.
         """
         k = self.facts.context.any_width
-        size = _VECTOR_BYTES // self.facts.context.real.itemsize
+        size = VECTOR_BYTES // self.facts.context.real.itemsize
         self.facts.fresh.begin()
         self.place = self.facts.fresh("first")
         each = self._piece(body, size)

@@ -11,7 +11,7 @@ import math
 
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import combine_of, reduced_type
+from featgraph.fold.analysis.gathers import combine_of, memory_dtype, reduced_type
 from featgraph.fold.passes.bodies.facts import gather_identity
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.tree.nodes import Target
@@ -85,6 +85,16 @@ class Accumulator:
         """Whether an entry has one value for each feature."""
         return len(self.shape) == 1
 
+    @property
+    def key_dtype(self) -> str:
+        """Dtype of a key that shares a 64-bit word with its source."""
+        return "float32" if self.type == "real" else "int32"
+
+    @property
+    def memory_identity(self) -> str:
+        """Text of an entry without contributions, in memory that atomics update."""
+        return f"PACKED_NONE_{self.key_dtype.upper()}" if self.is_arg else self.identity
+
     def start(self, name: str) -> list[str]:
         """Return the statements that set `name` to the identity."""
         lines = [f"{name} = {self.identity}"]
@@ -118,15 +128,13 @@ class Accumulator:
         if self.is_arg:
             # Key and source are packed into 64 bits, so that the least word wins for
             # both orders.
-            kind = "float32" if self.type == "real" else "int32"
-            pack = f"pack_{self.rules.order}_{kind}"
+            pack = f"pack_{self.rules.order}_{self.key_dtype}"
             return [
                 f"key, source = {value}",
                 f"{intrinsics}.atomic_min({array}, {index}, {intrinsics}.{pack}(key, "
                 "source))",
             ]
-        cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
-        given = f"{array}, {index}, {cast}({value})"
+        given = f"{array}, {index}, {memory_dtype(self.type, real)}({value})"
         if self.function:
             given += f", {self.function}"
         return [f"{intrinsics}.atomic_{self.rules.atomic or 'combine'}({given})"]
@@ -139,8 +147,7 @@ class Accumulator:
         `array` is "" for a field of `d`.
         """
         if packed:
-            kind = "float32" if self.type == "real" else "int32"
-            unpack = f"unpack_{self.rules.order}_{kind}"
+            unpack = f"unpack_{self.rules.order}_{self.key_dtype}"
             entry = f"{array or f'd.{self.name}_packed'}[{index}]"
             return [
                 f"{name}, {source_name(name)} = {intrinsics}.{unpack}({entry})",
@@ -154,8 +161,7 @@ class Accumulator:
     def forms(self, packed: bool, intrinsics: str) -> dict[str, str]:
         """Return templates that read an entry in memory; ``{}`` stands for indices."""
         if packed:
-            kind = "float32" if self.type == "real" else "int32"
-            unpack = f"{intrinsics}.unpack_{self.rules.order}_{kind}"
+            unpack = f"{intrinsics}.unpack_{self.rules.order}_{self.key_dtype}"
             both = f"{unpack}(d.{self.name}_packed[{{}}])"
             return {self.name: f"{both}[0]", f"{self.name}_source": f"{both}[1]"}
         key = f"d.{self.name}[{{}}]"
@@ -214,10 +220,11 @@ def _identity(function: Analysed, analysis: Analysis, type_: str) -> str:
 
 def final_test(accumulator: Accumulator, name: str) -> str:
     """Return the test that no further contribution changes an accumulator."""
-    if accumulator.is_arg:
+    if accumulator.is_arg:  # with ``first=True``, any source will do
         return f"{source_name(name)} >= 0"
     if accumulator.rules.final is not None:
         return name if accumulator.rules.final else f"not {name}"
+    # With ``first=True``, the first contribution is final.
     return f"{name} != {accumulator.identity}"
 
 
@@ -268,14 +275,12 @@ class Patch:
         """Whether absolute differences are summed, too (sums of reals)."""
         return self.accumulator.rules.is_sum and self.accumulator.type == "real"
 
-    @property
-    def starts_from_stored(self) -> bool:
-        """Whether patches start from the stored value: min, max and any."""
-        return self.accumulator.rules.patch == "extremum"
-
     def start(self, name: str, change: str, stored: str) -> list[str]:
-        """Return the statements before the edges; `stored` is an entry in memory."""
-        if self.starts_from_stored:
+        """Return the statements before the edges; `stored` is an entry in memory.
+
+        Patches of min, max and any start from the stored value.
+        """
+        if self.accumulator.rules.patch == "extremum":
             return [f"{name} = {stored}"]
         lines = [f"{name} = {self.accumulator.identity}"]
         if self.measures:
@@ -285,6 +290,7 @@ class Patch:
     def take(self, name: str, change: str, new: str, old: str) -> list[str]:
         """Return the statements that replace `old` by `new` for one edge."""
         if self.accumulator.rules.patch == "quotient":
+            # A product of zero or infinity has lost all other factors.
             return [
                 f"{name} *= {new} / {old}",
                 f"is_patched &= {self.intrinsics}.is_normal({name})",
@@ -321,5 +327,6 @@ class Patch:
             return [f"{test}({stored})", update, f"{test}({name})"]
         if not self.measures:
             return [update]
+        # A sum much smaller than its changes would consist of their rounding errors.
         holds = f"{self.intrinsics}.sum_holds({stored}, {name}, {change})"
         return [f"is_patched &= {holds}", update]

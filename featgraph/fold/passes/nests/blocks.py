@@ -159,6 +159,7 @@ def _pairwise(accumulator: Accumulator, first: str, behind: Body) -> Body:
         loop = code(f"for row in {first}:\n    {update}")
     else:
         loop = code(accumulator.update("partials[:rows - half]", "partials[half:rows]"))
+    # Of an odd number of rows, the middle one waits for the next round.
     half = [*code("half = (rows + 1) >> 1"), *loop, *behind, *code("rows = half")]
     rows = code("rows = partials.shape[0]")
     return [*rows, *code("while rows > 1:\n    BODY", BODY=half)]

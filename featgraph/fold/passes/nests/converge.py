@@ -62,6 +62,7 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     agreed,
     code,
+    contains,
     copied,
     every,
     noted,
@@ -90,8 +91,7 @@ class ConvergeRows(Rewriting):
         out = code("")
         together = self.binding.together
         finds_rows = together is not None and together.is_shared
-        goes_on = any(isinstance(n, Degree | ForEdges) for n in every(node.body))
-        if not finds_rows and goes_on:
+        if not finds_rows and contains(node, Degree | ForEdges):
             out += self.layout.row(node.vertex)
             if self.binding.part:
                 out += self.layout.cut(*self.binding.part)
@@ -105,6 +105,7 @@ class ConvergeRows(Rewriting):
             if self.binding.has_idle_lanes:
                 out += self.layout.narrowed(node.wanted)
             if node.begins:
+                # Vertices of that set are marked in any case: they search no edges.
                 passed_over = f"warp.test_bit({node.begins}, {node.vertex})"
                 out += self.layout.narrowed(f"not {passed_over}")
         node.body = out + self.over(node.body)
@@ -169,6 +170,7 @@ class Converge(ConvergeRows):
         if node.names:
             copies: Body = [Copy(node.names, node.entity)]
             out += self._one(["alive"], copies, node.entity)
+            # Other lanes read the copies.
             out.append(Meet("sync", SCOPES[node.entity]))
         return out
 
@@ -356,12 +358,11 @@ class Converge(ConvergeRows):
         place of 38 (K = 3, sm_90).
         """
         runs = self.masks["e"] = "runs_edge"
-        test, some = (
-            f"{mask} and ({ast.unparse(node.test)})",
-            f"warp.group_any({runs}, {WARP})",
-        )
+        test = f"{mask} and ({ast.unparse(node.test)})"
+        some = f"warp.group_any({runs}, {WARP})"
         found = code(f"{runs} = {test}")
         if self.binding.turns and not self.binding.holds:
+            # If all sources are active, no warp is without such lanes: none votes.
             few = code(f"{runs} = {test}\nsome_run = {some}")
             found = code(f"{runs}, some_run = {mask}, True")
             found += agreed(when(["not all_sources"], few), "block")
@@ -492,7 +493,7 @@ def _meets(facts: NestFacts, body: Body) -> bool:
 
 def _runs(body: Body) -> bool:
     """Whether a body runs functions with a verdict."""
-    return any(isinstance(node, Run) for node in every(body))
+    return any(contains(node, Run) for node in body)
 
 
 def _taken(facts: NestFacts, node: ForEdges, n: int) -> tuple[Body, Body, list[Filled]]:

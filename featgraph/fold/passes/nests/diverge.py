@@ -54,6 +54,7 @@ from featgraph.fold.tree.statements import (
     Body,
     Rewriting,
     code,
+    contains,
     copied,
     every,
     expression,
@@ -107,8 +108,7 @@ class StoreForwarding(Rewriting):
     def visit_ForEdges(self, node: ForEdges) -> ForEdges:
         """Load entries in front of the function, and store them behind it."""
         pulled, *rest = node.body
-        runs = any(isinstance(part, Run) for part in every([pulled]))
-        if not (runs and isinstance(pulled, Only)):
+        if not (isinstance(pulled, Only) and contains(pulled, Run)):
             return node
         loads, stores = list[ast.stmt](), list[ast.stmt]()
         for name, own in self.forwarded.items():
@@ -322,6 +322,7 @@ class Diverge(DivergeRows):
 
     def _pairs(self, body: Body) -> Pairs | None:
         """Return the walk over two edges at a time, one of them prefetched."""
+        # Copies: the loop behind the pairs lowers the same statements.
         ahead, *rest = map(copied, body)
         if not isinstance(ahead, Ahead):
             return None

@@ -36,7 +36,7 @@ from featgraph.fold.tree.nodes import (
 from featgraph.fold.tree.passes import Pass, run
 from featgraph.fold.tree.statements import Body, Rewriting, code, every, expression
 
-__all__ = ["KERNELS", "SetFacts", "SetKernel"]
+__all__ = ["KERNELS", "SetFacts"]
 
 #: Names of the arrays of rows in kernels that walk any kind of edges.
 _ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "", "", "")
@@ -256,6 +256,7 @@ def _reach_few(facts: SetFacts) -> Body:
     out = code("edges = 0")
     count: Body = [Degree("u", "degree"), *code("edges += degree")]
     out.append(Sweep("u", "active", "is_active", count))
+    # Too many edges are found before the first store, so that `due` stays empty.
     out += code(
         "if edges > most:\n"
         "    return -1, edges\n"
@@ -267,6 +268,7 @@ def _reach_few(facts: SetFacts) -> Body:
         "        found[count] = word\n"
         "        count += 1"
     )
+    # The first bit of a word lists it, so each word is listed once.
     reach = code(
         "due_word = v >> 5\n"
         "if due[due_word] == 0:\n"
@@ -369,11 +371,13 @@ def _list_rows(facts: SetFacts) -> Body:
             "before = warp.sum_before(int64(degree))\n"
             "rows = warp.group_bits(degree > 0, 32)\n"
             "if degree > 0:\n"
+            # Vertices of lower lanes come first.
             "    lower = rows & (uint32(1) << uint32(cuda.laneid)) - uint32(1)\n"
             "    place = count + warp.count_bits(lower)\n"
             "    share_rows[place] = v\n"
             "    share_begins[place] = total + before\n"
             "count += int32(warp.count_bits(rows))\n"
+            # In the last lane this is the sum over the warp.
             "total += warp.broadcast(int64(before + degree), 31, 32)"
         ),
     ]

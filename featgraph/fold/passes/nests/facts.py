@@ -32,7 +32,7 @@ from featgraph.fold.plan.traits import GraphTraits, Rows, rows_along
 from featgraph.fold.plan.worklist import combines_once
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
 from featgraph.fold.schedules.intersect_rows import Oriented, SortedRows
-from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
+from featgraph.fold.tree.layout import AdjacencyLayout, Csr
 from featgraph.fold.tree.nodes import RowLoad, Target
 from featgraph.fold.tree.statements import Body, code, expression
 from featgraph.program.combines import Combine
@@ -285,12 +285,12 @@ class NestFacts:
         Padding must then end no loop and form no index, and no condition may cover all
         features of a lane. Its results stay in features beyond the last one.
         """
-        helpers = {h.name: h for h in self.plan.analysis.helpers}
         called = any(a.function for a in self.accumulators.values())
         if called or self.phase.stops or self.phase.incremental:
             return False
         bodies = [s for f in self.functions.values() for s in f.body]
-        return not any(needs_guard(statement, helpers) for statement in bodies)
+        analysis = self.plan.analysis
+        return not any(needs_guard(statement, analysis) for statement in bodies)
 
     def incremental(self, function: str) -> IncrementalGather | None:
         """Return the plan of an incremental gather; None if it is not incremental."""
@@ -375,7 +375,7 @@ TWINS = "edge_twin"
 
 
 @dataclass(frozen=True)
-class _Runs(WalkedByPlace):
+class _Runs(AdjacencyLayout):
     """Rows that are runs of slots in a pool, in any order; a place is a slot.
 
     Idle lanes may load any slot: the start of an empty row is a slot of the pool, and

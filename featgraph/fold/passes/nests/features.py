@@ -24,7 +24,9 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     code,
     copied,
+    every,
     expression,
+    name_of,
     when,
 )
 
@@ -88,7 +90,7 @@ class Unrolled(Rewriting):
     def _loads(self, node: Features, j: int, along: FeatureAxis | None = None) -> Body:
         """Return the loads of pieces of rows that begin with feature j."""
         axis, out = along or self.axis, code("")
-        if j % axis.vector_width:
+        if j % axis.vector_width:  # loaded with the first feature of the piece
             return out
         for row in (r for r in node.rows if r.array):
             place = (
@@ -120,6 +122,7 @@ class Unrolled(Rewriting):
             for i, name in enumerate(names, j):
                 other = axis.instead(i)
                 if other is not None:
+                    # Past the end of a row there is padding, which has any value.
                     instead = f"{name}, {axis.name(node.name, other)}"
                     out += code(f"{name} = warp.select({axis.inside(i)}, {instead})")
         return out
@@ -266,7 +269,10 @@ class _Feature(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         """Substitute the feature in the arguments of a call."""
         argument = expression(self.axis.argument(self.j))
-        node.args = [argument if _is_feature(a) else self._place(a) for a in node.args]
+        node.args = [
+            argument if name_of(given) == "f" else self._place(given)
+            for given in node.args
+        ]
         return node
 
     def _place(self, node: ast.expr) -> Any:
@@ -277,10 +283,10 @@ class _Feature(ast.NodeTransformer):
         if isinstance(node, ast.Tuple):
             node.elts = [self._index(part) for part in node.elts]
             return node
-        if isinstance(node, ast.Name) and node.id == "j":
+        if name_of(node) == "j":
             return ast.Constant(self.j)
         feature = expression(self.axis.feature(self.j))
-        return feature if _is_feature(node) else self.visit(node)
+        return feature if name_of(node) == "f" else self.visit(node)
 
 
 class _Renamed(ast.NodeTransformer):
@@ -293,11 +299,7 @@ class _Renamed(ast.NodeTransformer):
 
 def _is_wide(test: ast.expr) -> bool:
     """Whether a test depends on the feature."""
-    return any(_is_feature(n) for n in ast.walk(test))
-
-
-def _is_feature(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "f"
+    return any(name_of(node) == "f" for node in every([test]))
 
 
 def _loaded(axis: FeatureAxis, row: RowLoad, j: int) -> ast.expr:

@@ -48,6 +48,7 @@ from featgraph.fold.tree.statements import (
     Rewriting,
     agreed,
     code,
+    every,
     expression,
     noted,
     when,
@@ -165,9 +166,10 @@ class LeaveEarly(_OfGathers):
             return None
         test = leaving_test(rest[0])
         own = set(facts.plan.analysis.signature)
-        if test is None or not all(
-            n.name in own for n in ast.walk(test) if isinstance(n, Access)
-        ):
+        if test is None:
+            return None
+        read = {n.name for n in every([test]) if isinstance(n, Access)}
+        if not read <= own:
             return None
         return lowered(test, facts.context.memory(rest[0]))
 
@@ -184,6 +186,7 @@ class Accumulators(_OfGathers):
         ]
         apart = any(home.shape != "matrix" for home in matrices)
         in_memory = any(home.shape == "matrix" for home in matrices)
+        # Lanes may still read the matrix of their last vertex.
         out: Body = [Meet("sync", "edge")] if in_memory else []
         for function, name in zip(node.functions, filled, strict=True):
             if not prefix and not facts.incremental(function):
@@ -204,6 +207,7 @@ class Accumulators(_OfGathers):
             rest = [name for name in filled if not home_of(facts, name).is_staged]
             out += [Finish(name) for name in filled if name not in rest]
             out += _joined(facts, filled)
+        # Likewise, where only the finished sum goes to memory.
         out += [Meet("sync", "edge")] if apart else []
         out += [Finish(name) for name in rest]
         out += [Meet("sync", "edge")] if matrices else []
@@ -294,6 +298,7 @@ def _joined(facts: NestFacts, filled: list[str]) -> Body:
     out += agreed(when(["not joined_last"], leave), "block")
     # Acquire: loads of other parts follow the read of the counter.
     out += code("cuda.threadfence()\njoined_end = joined_first + joined_count")
+    # All parts are counted: the next superstep counts from 0 again.
     out += when(["thread == 0"], code(f"{MET}[joined_first] = 0"))
     out += [part for home in others for part in _taken(facts, home)]
     out += [part for home in staged for part in _summed(facts, home)]

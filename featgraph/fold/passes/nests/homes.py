@@ -14,7 +14,7 @@ from typing import Any
 from featgraph.base.dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_only_solved
-from featgraph.fold.passes.bodies.vectorized import pieces
+from featgraph.fold.passes.bodies.vectorized import VECTOR_BYTES, pieces
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
 from featgraph.fold.passes.nests.facts import (
     NestFacts,
@@ -42,9 +42,6 @@ from featgraph.program.signature import Real
 
 __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
 
-#: Bytes of a vector, as in `featgraph.device.tiles_cpu`, which is not imported here,
-#: since it imports Numba.
-VECTOR_BYTES = 64
 #: Rows of a batch of outer products; with 64 float32 features 8 KB, in the L1 cache.
 _BATCH = 32
 
@@ -129,6 +126,10 @@ class Home:
         """Convert the accumulator to the form that functions read."""
         return []
 
+    def each(self, lines: list[str]) -> Body:
+        """Return statements for each feature of the accumulator."""
+        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
+
     @property
     def part_size(self) -> int:
         """Entries of a partial result of a reduce."""
@@ -181,15 +182,14 @@ class InRows(Home):
 
     def start(self, node: Start) -> Body:
         """Set the row to the identity."""
-        return self._each(self.accumulator.start(self._element()))
+        return self.each(self.accumulator.start(self._element()))
 
     def take(self, node: Contribute) -> Body:
         """Combine a contribution into the row."""
         facts = self.facts
         value = ast.unparse(call_for_one(facts, facts.callees[node.function]))
-        return self._each(
-            self.accumulator.take(self._element(), value, facts.intrinsics)
-        )
+        taken = self.accumulator.take(self._element(), value, facts.intrinsics)
+        return self.each(taken)
 
     def settle(self) -> Body:
         """Load the row."""
@@ -197,13 +197,10 @@ class InRows(Home):
         lines = [f"{own} = {row}"]
         if self.accumulator.is_arg:
             lines.append(f"{source_name(own)} = {source_name(row)}")
-        return self._each(lines)
+        return self.each(lines)
 
     def _element(self) -> str:
         return f"{self.arrays[0]}[row{', f' if self.accumulator.is_wide else ''}]"
-
-    def _each(self, lines: list[str]) -> Body:
-        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
 
 
 class AtVertices(Home):
@@ -222,10 +219,8 @@ class AtVertices(Home):
     @property
     def identity(self) -> str:
         """Text of an entry without contributions."""
-        if not self.accumulator.is_arg:
-            return self.accumulator.identity
-        kind = "FLOAT32" if self.accumulator.type == "real" else "INT32"
-        return f"{self.facts.intrinsics}.PACKED_NONE_{kind}"
+        text = self.accumulator.memory_identity
+        return f"{self.facts.intrinsics}.{text}" if self.accumulator.is_arg else text
 
     def take(self, node: Contribute) -> Body:
         """Combine a contribution into the entry."""
@@ -233,7 +228,7 @@ class AtVertices(Home):
         value = ast.unparse(call_for_one(facts, facts.callees[node.function]))
         index, real = "(v, f)" if is_wide else "v", facts.context.real
         given = index, value, facts.intrinsics, real
-        return self._each(self.accumulator.atomic(self.array, *given))
+        return self.each(self.accumulator.atomic(self.array, *given))
 
     def settle(self) -> Body:
         """Load the entry, and store the identity."""
@@ -241,10 +236,7 @@ class AtVertices(Home):
         index = "v, f" if accumulator.is_wide else "v"
         given = accumulator.is_arg, self.facts.intrinsics, self.array
         lines = accumulator.load(own, index, *given)
-        return self._each([*lines, f"{self.array}[{index}] = {self.identity}"])
-
-    def _each(self, lines: list[str]) -> Body:
-        return [Features(shape_of(self.accumulator), code("\n".join(lines)))]
+        return self.each([*lines, f"{self.array}[{index}] = {self.identity}"])
 
 
 class InRegisters(Home):
@@ -297,7 +289,7 @@ class InRegisters(Home):
         if self.parts.scale is not None:
             out += code(f"value = {self._part('scale')}")
             row = f"value * {row}"
-        if row == "element[f]":
+        if row == "element[f]":  # the product of a vector with itself
             return out + self._each(own, "element[i] * element[f]")
         out.append(Features("wide", code(f"row[f] = {row}")))
         return out + self._each(own, "row[i] * element[f]")
@@ -339,12 +331,8 @@ class AnElement(Home):
         return []
 
 
-class InTiles(Home):
-    """A sum of outer products whose factors are buffered in batches.
-
-    A full batch is added to one tile of the matrix after the other, with the tile in
-    registers.
-    """
+class _OfProducts(Home):
+    """A sum of outer products, whose factors wait in buffers of rows and columns."""
 
     def __init__(
         self, facts: NestFacts, accumulator: Accumulator, function: Analysed
@@ -352,16 +340,30 @@ class InTiles(Home):
         super().__init__(facts, accumulator)
         if function.outer_product is None:
             raise TypeError(f"{function.name} is no outer product")
-        self.function, self.parts = function, function.outer_product
-        self.callees = facts.callees[function.name]
+        self.parts, self.callees = function.outer_product, facts.callees[function.name]
         # No user name can equal these.
-        number = facts.phase.tiles.index(self.name)
-        self.count, self.scale = f"tile_count_{number}", f"tile_scale_{number}"
+        number = self.number = facts.phase.tiles.index(self.name)
+        self.scale = f"tile_scale_{number}"
+        #: One buffer holds both where rows equal columns.
         self.columns = self.rows = f"tile_columns_{number}"
-        #: Whether rows equal columns, so that one buffer holds both.
-        self.is_shared = self.parts.is_square
-        if not self.is_shared:
+        if not self.parts.is_square:
             self.rows = f"tile_rows_{number}"
+
+    def _part(self, part: str, feature: str = "") -> str:
+        return call_of_part(self.facts, self.callees, part, feature)
+
+
+class InTiles(_OfProducts):
+    """A sum of outer products whose factors are buffered in batches.
+
+    A full batch is added to one tile of the matrix after the other, with the tile in
+    registers.
+    """
+
+    @property
+    def count(self) -> str:
+        """Variable with the number of buffered products."""
+        return f"tile_count_{self.number}"
 
     def areas(self) -> list[Area]:
         """Return the matrix, and the buffer of rows."""
@@ -389,7 +391,8 @@ class InTiles(Home):
         """Return statements that buffer a product, feature by feature."""
         column = f"{self.columns}[{self.count}, f]"
         each = code(f"{column} = {self._part('column', 'f')}")
-        if not self.is_shared:
+        if self.rows != self.columns:
+            # Factors that are equal but for the scale are computed once.
             row = column if self.parts.symmetric else self._part("row", "f")
             each += code(f"{self.rows}[{self.count}, f] = {self._scaled(row)}")
         loop = f"for f in range({self.facts.phase.width}):\n    BODY"
@@ -402,13 +405,10 @@ class InTiles(Home):
         for j, (first, size) in enumerate(split):
             store, place = f"vectors.store_{size}", f"({self.count}, {first})"
             out += code(f"{store}({self.columns}, {place}, column[{j}])")
-            if not self.is_shared:
+            if self.rows != self.columns:
                 row = self._scaled(f"column[{j}]")
                 out += code(f"{store}({self.rows}, {place}, {row})")
         return out
-
-    def _part(self, part: str, feature: str = "") -> str:
-        return call_of_part(self.facts, self.callees, part, feature)
 
     def _scaled(self, row: str) -> str:
         return row if self.parts.scale is None else f"{self.scale} * {row}"
@@ -444,37 +444,32 @@ def _is_one_triangle(home: Home) -> bool:
     )
 
 
-class StagedRows:
-    """Sum of outer products by all threads of a block.
+class _Staged(_OfProducts):
+    """A sum of outer products by all threads of a block, with factors in shared memory.
 
     Lanes store a row and a column of each product to shared memory; each thread has a
     tile of the sum in registers. A symmetric sum has tiles on and below the diagonal.
     Small sums have several copies of all tiles, each for a share of the products.
-
-    Parameters
-    ----------
-    function : Analysed
-        Returns the products.
     """
 
-    def __init__(self, facts: NestFacts, name: str, function: Analysed) -> None:
-        if function.outer_product is None:
-            raise TypeError(f"{function.name} is no outer product")
-        self.facts, self.parts = facts, function.outer_product
-        self.callees = facts.callees[function.name]
+    is_staged = True
+
+    def __init__(
+        self, facts: NestFacts, accumulator: Accumulator, function: Analysed
+    ) -> None:
+        super().__init__(facts, accumulator, function)
         self.mapping, real = facts.phase.mapping, facts.context.real
         self.zero = f"{real}(0.0)"
         self.padded = padded_to_tiles(facts.phase.width)
-        self.is_symmetric = self.parts.symmetric
-        # No user name can equal these.
-        number = facts.phase.tiles.index(name)
-        self.tile, self.scale = f"tile_{number}", f"tile_scale_{number}"
-        own = ("share", "row", "column")
+        self.is_symmetric, number = self.parts.symmetric, self.number
+        self.tile, own = f"tile_{number}", ("share", "row", "column")
         self.share, self.row, self.column = (f"tile_{n}_{number}" for n in own)
         self.staged = {n: f"staged_{n}_{number}" for n in ("row", "column")}
-        self.columns = self.rows = f"tile_columns_{number}"
-        if not self.parts.is_square:
-            self.rows = f"tile_rows_{number}"
+
+    @property
+    def shape(self) -> str:
+        """Shape class of its features: see `Features`."""
+        return "matrix"
 
     @property
     def count(self) -> int:
@@ -492,13 +487,14 @@ class StagedRows:
         """Groups of threads that have all tiles."""
         return self.mapping.lanes_per_vertex // self.tiles
 
-    def front(self, row_count: int) -> Body:
+    def _buffers(self, row_count: int) -> Body:
         """Return the buffers for `row_count` rows, and the tile of a thread.
 
         Padding of the rows is zero, so it adds nothing.
         """
         k, real, out = self.facts.phase.width, self.facts.context.real, code("")
         shape = (row_count, self.padded)
+        # Aligned for loads and stores of 16 bytes.
         for name in dict.fromkeys((self.columns, self.rows)):
             out += code(f"{name} = cuda.shared.array({shape}, {real}, alignment=16)")
             if k < self.padded:
@@ -518,11 +514,11 @@ class StagedRows:
         places = f"range(thread, {shape[0] * rest}, {self.mapping.lanes_per_vertex})"
         return code(f"for place in {places}:\n    BODY", BODY=each)
 
-    def start(self) -> Body:
+    def start(self, node: Start) -> Body:
         """Set the tile to zero."""
         return code(f"{self.tile} = block_tiles.zeros({self.zero})")
 
-    def bring(self, node: Stage) -> Body:
+    def stage(self, node: Stage) -> Body:
         """Load row and column of a product; zero for idle lanes."""
         out, parts = code(""), [("column", self._part("column", "f"))]
         if self.parts.scale is not None:
@@ -536,10 +532,10 @@ class StagedRows:
             each += code(f"{name} = {value} if {node.mask} else {self.zero}")
         return [*out, Features("wide", each, rows_of(self.callees))]
 
-    def stored(self, number: int, place: str) -> Body:
+    def _stored(self, number: int, place: str) -> Body:
         """Store the factors of a lane at an index of the buffer."""
         column = f"{self.staged['column']}_{number}"
-        out: Body = [self._stored(column, self.columns, place)]
+        out: Body = [self._to_row(column, self.columns, place)]
         if self.rows == self.columns:
             return out
         row = column if self.is_symmetric else f"{self.staged['row']}_{number}"
@@ -547,13 +543,13 @@ class StagedRows:
             scaled = f"scaled_row[f] = {self.scale}_{number} * {row}[f]"
             out.append(Features("wide", code(scaled)))
             row = "scaled_row"
-        return [*out, self._stored(row, self.rows, place)]
+        return [*out, self._to_row(row, self.rows, place)]
 
-    def _stored(self, name: str, array: str, place: str) -> ToRow:
+    def _to_row(self, name: str, array: str, place: str) -> ToRow:
         whole = self.padded == self.facts.phase.width
         return ToRow(name, array, place, self.mapping.vector_width if whole else 1)
 
-    def added(self, first: str, last: str) -> Body:
+    def _added(self, first: str, last: str) -> Body:
         """Add the products of rows `first` to `last` of the buffer to all tiles."""
         own = f"{first}, {last}, {self.shares}, {self.row}, {self.column}"
         return code(
@@ -562,29 +558,8 @@ class StagedRows:
             f"{self.columns}, {own})"
         )
 
-    def _part(self, part: str, feature: str = "") -> str:
-        return call_of_part(self.facts, self.callees, part, feature)
 
-
-class _InTiles(Home):
-    """A sum of outer products with factors in shared memory."""
-
-    is_staged = True
-
-    def __init__(
-        self, facts: NestFacts, accumulator: Accumulator, function: Analysed
-    ) -> None:
-        super().__init__(facts, accumulator)
-        self.rows = StagedRows(facts, self.name, function)
-        self.mapping = facts.phase.mapping
-
-    @property
-    def shape(self) -> str:
-        """Shape class of its features: see `Features`."""
-        return "matrix"
-
-
-class InBlockTiles(_InTiles):
+class InBlockTiles(_Staged):
     """A sum of outer products in tiles in registers of a block.
 
     Lanes store the factors of a batch of edges to shared memory; then each thread adds
@@ -595,32 +570,25 @@ class InBlockTiles(_InTiles):
     @property
     def is_one_triangle(self) -> bool:
         """Whether tiles above the diagonal are never stored."""
-        return self.rows.is_symmetric and _is_one_triangle(self)
+        return self.is_symmetric and _is_one_triangle(self)
 
     def areas(self) -> list[Area]:
         """Return the matrix."""
-        side = self.rows.padded
+        side = self.padded
         return [Area(self.name, (side, side), self.facts.context.real)]
 
     def front(self) -> Body:
         """Return the buffers and the tile, in front of the loop over vertices."""
-        return self.rows.front(self.mapping.edges_at_a_time * self.mapping.unroll)
-
-    def start(self, node: Start) -> Body:
-        """Set the tile to zero."""
-        return self.rows.start()
-
-    def stage(self, node: Stage) -> Body:
-        """Load row and column of a product; zero for idle lanes."""
-        return self.rows.bring(node)
+        return self._buffers(self.mapping.edges_at_a_time * self.mapping.unroll)
 
     def add(self) -> Body:
         """Store the factors of all lanes, and add them to all tiles."""
+        # No thread may still add the last batch, whose factors are overwritten.
         edges, out = self.mapping.edges_at_a_time, code("cuda.syncthreads()")
         for n in range(self.mapping.unroll):
             place = f"{n * edges} + edge_lane" if edges > 1 else str(n)
-            out += self.rows.stored(n, place)
-        return out + self.rows.added(self.rows.share, "batch_count")
+            out += self._stored(n, place)
+        return out + self._added(self.share, "batch_count")
 
     def put_by(self) -> Body:
         """Add the sum of a block of terms to the matrix."""
@@ -628,18 +596,17 @@ class InBlockTiles(_InTiles):
 
     def finish(self) -> Body:
         """Store the whole sum in the matrix."""
-        mirrors = self.rows.is_symmetric and not self.is_one_triangle
+        mirrors = self.is_symmetric and not self.is_one_triangle
         return self._put_together(_adds(self.facts, self.name), mirrors=mirrors)
 
     def _put_together(self, adds: str, *, mirrors: bool) -> Body:
-        rows = self.rows
         return code(
-            f"block_tiles.put_together({self.name}, {rows.tile}, {rows.share}, "
-            f"{rows.shares}, {rows.row}, {rows.column}, {adds}, {mirrors})"
+            f"block_tiles.put_together({self.name}, {self.tile}, {self.share}, "
+            f"{self.shares}, {self.row}, {self.column}, {adds}, {mirrors})"
         )
 
 
-class InShareTiles(_InTiles):
+class InShareTiles(_Staged):
     """A sum of outer products over all vertices, by blocks that each take a share.
 
     A block stores the tiles of its share in a row of partial results. The buffer of
@@ -653,31 +620,24 @@ class InShareTiles(_InTiles):
 
     def front(self) -> Body:
         """Return the buffers, the tile, and the array that combines shares."""
-        rows, real = self.rows, self.facts.context.real
-        out = rows.front(BUFFERS * self.mapping.batch)
-        out += code(f"tile_place = int32(thread % {rows.tiles})")
-        if rows.shares > 1:
-            shape = (rows.shares // 2 * rows.tiles, self.mapping.tile**2)
+        out = self._buffers(BUFFERS * self.mapping.batch)
+        out += code(f"tile_place = int32(thread % {self.tiles})")
+        if self.shares > 1:
+            # Shares are added pairwise: half of them leave their tiles at a time.
+            shape = (self.shares // 2 * self.tiles, self.mapping.tile**2)
+            real = self.facts.context.real
             box = f"cuda.shared.array({shape}, {real}, alignment=16)"
             out += code(f"tile_box = {box}")
         return out
-
-    def start(self, node: Start) -> Body:
-        """Set the tile to zero."""
-        return self.rows.start()
-
-    def stage(self, node: Stage) -> Body:
-        """Load row and column of the product of a vertex; zero if it has none."""
-        return self.rows.bring(node)
 
     def add(self) -> Body:
         """Store the factors of all lanes, and add them to all tiles."""
         out = code("")
         for n in range(self.mapping.unroll):
-            stored = self.rows.stored(n, f"batch_row + place_{n}")
+            stored = self._stored(n, f"batch_row + place_{n}")
             out += when([f"waits_{n}"], stored)
-        first, last = f"batch_row + {self.rows.share}", "batch_row + batch_count"
-        return out + self.rows.added(first, last)
+        first, last = f"batch_row + {self.share}", "batch_row + batch_count"
+        return out + self._added(first, last)
 
     def put_by(self) -> Body:
         """Add the sum of a block of terms to the partial result."""
@@ -694,19 +654,19 @@ class InShareTiles(_InTiles):
 
     def reduced(self, entry: str, value: str) -> Body:
         """Store an entry of the tiles in the matrix; mirror that of a symmetric one."""
-        leave = "leave_lower" if self.rows.is_symmetric else "leave_whole"
-        own = f"{self.facts.phase.width}, {self.rows.count}, int32({entry}), {value}"
+        leave = "leave_lower" if self.is_symmetric else "leave_whole"
+        own = f"{self.facts.phase.width}, {self.count}, int32({entry}), {value}"
         return code(f"block_tiles.{leave}(reduced, {own})")
 
     def _left(self, adds: str) -> Body:
         """Add the copies of the tiles of all shares, and store the sum of the block."""
-        rows, out = self.rows, code("")
-        if rows.shares > 1:
-            own = f"{rows.share}, {rows.shares}, tile_place, {rows.tiles}"
-            added = f"block_tiles.add_shares({rows.tile}, tile_box, {own})"
-            out += code(f"{rows.tile} = {added}")
+        out = code("")
+        if self.shares > 1:
+            own = f"{self.share}, {self.shares}, tile_place, {self.tiles}"
+            added = f"block_tiles.add_shares({self.tile}, tile_box, {own})"
+            out += code(f"{self.tile} = {added}")
         part = f"uint32({self.facts.binding.partial})"
-        own = f"{part}, {rows.tile}, {rows.share}, tile_place, {adds}"
+        own = f"{part}, {self.tile}, {self.share}, tile_place, {adds}"
         return out + code(f"block_tiles.leave_part(partials, {own})")
 
 
@@ -720,10 +680,12 @@ def home_of(facts: NestFacts, name: str) -> Home:
     """Return the home of an accumulator."""
     accumulator = facts.accumulators[name]
     filling = [f for f in facts.functions.values() if f.accumulator == name]
+    # Whether each lane sums its own columns of a matrix.
+    has_columns = accumulator.is_matrix and facts.phase.mapping.column_width > 0
     for function in filling:
         if accumulator.is_matrix and facts.binding.features.is_element:
             return AnElement(facts, accumulator)
-        if name in facts.phase.in_registers or _has_columns(facts, accumulator):
+        if name in facts.phase.in_registers or has_columns:
             return InRegisters(facts, accumulator, function)
         if name in facts.phase.tiles:
             mapping = facts.phase.mapping
@@ -738,11 +700,6 @@ def home_of(facts: NestFacts, name: str) -> Home:
         if facts.binding.at_vertices:
             return AtVertices(facts, accumulator)
     return Home(facts, accumulator)  # also if an earlier phase has filled it
-
-
-def _has_columns(facts: NestFacts, accumulator: Accumulator) -> bool:
-    """Whether each lane sums its own columns of a matrix."""
-    return accumulator.is_matrix and facts.phase.mapping.column_width > 0
 
 
 def row_of(facts: NestFacts, name: str, accumulator: Accumulator) -> list[Area]:

@@ -164,6 +164,7 @@ class Sums(Rewriting):
                 # Sums at places that do not fit the array are in memory: see `_put`.
                 taken = when([f"{node.index} < {each.name}.shape[0]"], taken)
             else:
+                # The next row adds to the same array.
                 taken += code(f"{at} = 0")
             out += taken
         return out
@@ -257,6 +258,7 @@ class Leaves(Rewriting):
             lane, copy = divmod(entry.feature, axis.per_lane)
             own = axis.name(entry.of, copy)
             if facts.accumulators[base].type == "bool":
+                # Shuffles take numbers only.
                 text = f"warp.broadcast(int32({own}), {lane}, {axis.lanes}) != 0"
             else:
                 text = f"warp.broadcast({own}, {lane}, {axis.lanes})"

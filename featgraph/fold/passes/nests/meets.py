@@ -8,18 +8,16 @@ arguments, since the runtime allocates them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from featgraph.base.dataclass import replace
+from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.passes.bodies.memory import stage_matrices
+from featgraph.fold.passes.bodies.vectorized import VECTOR_BYTES
 from featgraph.fold.passes.nests.accumulators import Accumulator, source_name
 from featgraph.fold.passes.nests.blocks import levels, partial_sums
 from featgraph.fold.passes.nests.facts import NestFacts, element, partials_of
-from featgraph.fold.passes.nests.homes import (
-    VECTOR_BYTES,
-    Area,
-    home_of,
-    padded,
-    row_of,
-)
+from featgraph.fold.passes.nests.homes import Area, home_of, padded, row_of
 from featgraph.fold.schedules.base import Scope
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import Areas, Features, Meet, Target
@@ -38,21 +36,16 @@ class Meets(Rewriting):
     def visit_Meet(self, node: Meet) -> Body:
         """Return the statements that synchronize the lanes of a scope."""
         scope = self.facts.binding.scopes[node.scope]
-        if node.what == "sync":
-            return scope.sync()
-        if node.what == "any":
-            return scope.any(*node.names)
-        if node.what == "all":
-            return scope.all(*node.names)
-        if node.what == "sum":
-            return scope.sum(node.names)
-        if node.what == "rows":
-            return self._by_row(scope, *node.names)
-        if node.what == "row":
-            return self._of_row(scope, *node.names)
-        if node.what == "collect":
-            return self._collected(scope, *node.names)
-        return self._combined(scope, *node.names)
+        of_scope: dict[str, Callable[..., Body]] = {
+            "sync": scope.sync, "any": scope.any, "all": scope.all, "sum": scope.sum,
+        }  # fmt: skip
+        if node.what in of_scope:
+            return of_scope[node.what](*node.names)
+        of_values: dict[str, Callable[..., Body]] = {
+            "combine": self._combined, "rows": self._by_row, "row": self._of_row,
+            "collect": self._collected,
+        }  # fmt: skip
+        return of_values[node.what](scope, *node.names)
 
     def _combined(self, scope: Scope, name: str, prefix: str = "") -> Body:
         """Combine values over the lanes with the same features."""
@@ -64,6 +57,7 @@ class Meets(Rewriting):
         if scope.company == "block":
             one = element(accumulator, own)
             boxed, combined = self._in_block(scope, accumulator, one)
+            # The next combine writes to the same boxes.
             barrier = code("cuda.syncthreads()")
             return [Features(home.shape, [*boxed, *combined, *barrier])]
         names = home.names(prefix)
@@ -89,6 +83,7 @@ class Meets(Rewriting):
         own, new = (element(accumulator, f"{p}{name}") for p in (prefix, step))
         hops = rows.bit_length() - 1
         first = f"round_begin{f' + {int(n) * rows}' if int(n) else ''}"
+        # Lanes whose row has no edge in this round read from some valid lane.
         out = code(
             f"row_last = min(int32(row_end - ({first})), {rows}) - 1\n"
             f"in_round = row_last >= max(int32(row_begin - ({first})), 0)\n"
@@ -97,6 +92,7 @@ class Meets(Rewriting):
         hop = self._moved(
             accumulator, new, f"segments.from_left({{}}, {lanes} << row_hop)"
         )
+        # As many as 2**row_hop lanes of the same row must precede.
         hop += when([f"run_{n} >> row_hop != 0"], self._take(accumulator, new))
         each = (
             code(f"for row_hop in range({hops}):\n    BODY", BODY=hop) if hops else []
@@ -234,7 +230,7 @@ def _box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
 
     For argmin and argmax, a second one holds the sources.
     """
-    first = {"real": real, "bool": "int32"}.get(accumulator.type, accumulator.type)
+    first = memory_dtype(accumulator.type, real)
     return [first, "source"] if accumulator.is_arg else [first]
 
 
@@ -343,7 +339,7 @@ class DeclareAreas(Rewriting):
         facts, mapping = self.facts, self.facts.phase.mapping
         if facts.target is Target.CPU:
             k, columns = area.shape
-            solves = columns == k + 1
+            solves = columns == k + 1  # the last column is the right side
             room = _work_shape(k, columns, facts.context.real)
             aligned = solves and mapping.is_looped
             return self._declared(replace(area, shape=room, aligned=aligned))

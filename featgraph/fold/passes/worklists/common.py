@@ -68,7 +68,9 @@ class Worklist:
             a.mode != "read" for f in self.before for a in f.accesses
         )
         self.facts = NestFacts(context, plan, phase, callees, schedule)
+        # Edges are walked from their sources, not along the rows of the phase.
         self.facts.layout = layout_of(plan, self.pushed)
+        # Copied before a target sets the binding, by which accumulators are in memory.
         self.of_an_edge = replace(self.facts)
 
     def front(self) -> Body:

@@ -207,6 +207,7 @@ class CpuWorklist(Worklist):
         if not self.overwrites:
             exchange = code(f"other = {other}")
             buffers = code("now = other if number % 2 else d")
+            # Both buffers are then equal, except where the superstep writes.
             for name in self.facts.phase.writes_next:
                 own = f"now.{name}_next, now.{name}"
                 buffers += code(f"queue.refresh({own}, passed, passed_count)")

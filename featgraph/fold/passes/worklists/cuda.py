@@ -243,7 +243,9 @@ class CudaWorklist(Worklist):
 
     def near(self) -> Body:
         """Return the body of the test that a key of `v` is within the limit."""
+        # Negated: nan is near, since no limit would reach it.
         test = "is_near = is_near or not sign * float64(ENTRY) > limit"
+        # Without a key (-1), no vertex waits.
         out = code("key = lists.words[queues.KEY]\nis_near = key < 0")
         out += code(
             "sign, limit = far_lists.limits[queues.SIGN], far_lists.limits[queues.NEAR]"
@@ -352,10 +354,12 @@ class CudaWorklist(Worklist):
 
     def commit(self) -> Body:
         """Return the body that runs listed vertices behind all edges."""
+        # Both buffers get the new entries: they are equal, and need not be exchanged.
         written = frozenset(self.facts.phase.writes_next)
         commits = self.copied(written, commits=True) + _degree(self)
         ends = when(["alive"], commits, self.dropped())
         settled = self.settled() + ends
+        # The next superstep visits `v` anew.
         if self.repeats:
             body = code("lists.marks[v] = 0") + settled
         else:
