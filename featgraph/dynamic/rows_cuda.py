@@ -6,25 +6,25 @@ log, copies the edges of rows that move or shrink, and appends inserted edges.
 
 from __future__ import annotations
 
-from featgraph.cuda.dialect import cuda, device_function, int64, kernel, uint32
+from featgraph.cuda.dialect import (
+    cuda,
+    device_function,
+    int32,
+    int64,
+    kernel,
+    uint32,
+)
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
 from featgraph.dynamic.sorts_cuda import COPY_THREADS, FULL_WARP, meet_grid
 
-
-@device_function
-def _count_changes(d, degrees):  # type: ignore[no-untyped-def]
-    """Add inserted edges to the degrees of their other ends, subtract deleted ones."""
-    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] == codes.APPENDS:
-            cuda.atomic.add(degrees, d.work[passes.END, d.order[e]], 1)
-    total = d.wide[passes.AT, d.summary[passes.COUNT]] if d.has_marks != 0 else int64(0)
-    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        if is_marked(number, d):
-            j = row_at(d.wide[passes.AT], d.summary[passes.COUNT], number, int64(-1))
-            slot = d.wide[passes.START, j] + number - d.wide[passes.AT, j]
-            cuda.atomic.add(degrees, d.ends[slot], -1)
+#: Lanes that copy a row together, and the edges that each of them holds at a time.
+TEAM, TEAM_MASK, HELD = 8, 0xFF, 4
+#: Rows of so many edges are copied by a block.
+LONG = 1024
+#: Teams of a block.
+TEAMS = COPY_THREADS // TEAM
 
 
 @kernel(cache=True)
@@ -118,21 +118,6 @@ def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untype
                 entry_ids[number] = next_id + count - free_count
 
 
-@device_function
-def _list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
-    """List rows, ends, numbers and ids of edges that leave, in the order of rows."""
-    count, total = d.summary[passes.COUNT], d.wide[passes.AT, d.summary[passes.COUNT]]
-    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        if is_marked(number, d):
-            j = row_at(d.wide[passes.AT], count, number, int64(-1))
-            to = gone_before(number, d)
-            slot = d.wide[passes.START, j] + number - d.wide[passes.AT, j]
-            gone[0, to], gone[1, to] = d.work[passes.ROW, j], d.ends[slot]
-            gone[2, to] = d.numbers[slot]
-            if has_ids:
-                gone[3, to] = ids[slot]
-
-
 @kernel(cache=True)
 def list_changed(  # type: ignore[no-untyped-def]
     d, old, width, values, value_width, sources, is_undirected, flags, rows, ends,
@@ -167,54 +152,97 @@ def take_values(d, column, out):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _copy(  # type: ignore[no-untyped-def]
-    d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, has_more
-):
-    """Copy the remaining edges of rows that move or shrink, in one or two arrays.
-
-    Edges of rows that move are copied to other slots at once. A row that stays would
-    overwrite edges that another warp has not read yet: its edges are copied to `kept`
-    first, and by a second call with `is_back` to their slots.
-    """
-    count = d.summary[passes.COUNT]
-    total = d.wide[passes.COPY_AT, count]
-    lane = int64(cuda.threadIdx.x) & 31
-    warps = cuda.gridsize(1) >> 5
-    for share in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
-        j = int64(-1)
-        for step in range(passes.STEPS):
-            number = share + 32 * step + lane
-            if number >= total:
-                break
-            j = row_at(d.wide[passes.COPY_AT], count, number, j)
-            place = number - d.wide[passes.COPY_AT, j]
-            start, target = d.wide[passes.START, j], d.wide[passes.TARGET, j]
-            now = place
-            # Rows without entries have no marks.
-            at = d.wide[passes.AT, j] if d.has_marks != 0 else int64(0)
-            if d.has_marks != 0 and at < d.wide[passes.AT, j + 1]:
-                if is_marked(at + place, d):
-                    continue
-                now += gone_before(at, d) - gone_before(at + place, d)
-            stays = not is_fresh and start == target
-            place, now = start + place, target + now
-            if stays and now == place:
-                continue
-            if stays and is_back:
-                _move(kept, number, new, now, width, more_kept, more_new, has_more)
-            elif stays:
-                _move(old, place, kept, number, width, more_old, more_kept, has_more)
-            elif not is_back:
-                _move(old, place, new, now, width, more_old, more_new, has_more)
+def _leave(d, j, place, slot, gone, lists, ids, degrees, counts):  # type: ignore[no-untyped-def]
+    """List an edge that leaves row j, and subtract it from the degree of its end."""
+    if lists > 0:
+        to = gone_before(d.wide[passes.AT, j] + place, d)
+        gone[0, to], gone[1, to] = d.work[passes.ROW, j], d.ends[slot]
+        gone[2, to] = d.numbers[slot]
+        if lists > 3:
+            gone[3, to] = ids[slot]
+    if counts:
+        cuda.atomic.add(degrees, d.ends[slot], -1)
 
 
 @device_function
-def _move(old, place, new, now, width, more_old, more_new, has_more):  # type: ignore[no-untyped-def]
-    """Copy an edge in one or two arrays."""
-    for k in range(width):
-        new[now * width + k] = old[place * width + k]
-    if has_more:
-        more_new[now] = more_old[place]
+def _copy_row(  # type: ignore[no-untyped-def]
+    d, j, thread, size, is_fresh, old, width, new, more_old, more_new, gone, lists, ids,
+    degrees, counts,
+):  # fmt: skip
+    """Copy the remaining edges of row j by `size` threads: `TEAM` lanes, or a block.
+
+    Each thread reads `HELD` elements before the others write theirs, and elements move
+    to the front alone: a row may be written where it is read.
+    """
+    start, target = d.wide[passes.START, j], d.wide[passes.TARGET, j]
+    count, at, before = d.wide[passes.COPIES, j] * width, int64(0), int64(0)
+    loses = d.has_marks != 0 and d.wide[passes.AT, j] < d.wide[passes.AT, j + 1]
+    if loses:
+        at = d.wide[passes.AT, j]
+        before = gone_before(at, d)
+    to = cuda.local.array(HELD, int64)
+    held, more_held = cuda.local.array(HELD, int64), cuda.local.array(HELD, int64)
+    for base in range(thread, count + thread, HELD * size):
+        for k in range(HELD):
+            element = base + k * size
+            to[k], place = -1, element // width if width > 1 else element
+            if element >= count:
+                continue
+            now, slot = place, start + place
+            if loses:
+                if is_marked(at + place, d):
+                    if gone is not None:
+                        _leave(d, j, place, slot, gone, lists, ids, degrees, counts)
+                    continue
+                now += before - gone_before(at + place, d)
+            if is_fresh or start != target or now != place:
+                to[k] = (target + now - place) * width + element
+                held[k] = old[start * width + element]
+                if more_old is not None:
+                    more_held[k] = more_old[slot]
+        if size > TEAM:
+            cuda.syncthreads()
+        else:
+            team = int32(cuda.threadIdx.x) & 31 & -TEAM
+            cuda.syncwarp(uint32(TEAM_MASK) << uint32(team))
+        for k in range(HELD):
+            if to[k] >= 0:
+                new[to[k]] = held[k]
+                if more_new is not None:
+                    more_new[to[k]] = more_held[k]
+
+
+@device_function
+def _copy(d, *arrays):  # type: ignore[no-untyped-def]
+    """Copy the remaining edges of rows that move or shrink, in one or two arrays.
+
+    A team of lanes has a row. Rows of `LONG` edges are listed, and behind a barrier the
+    whole block has each of them.
+    """
+    rows = cuda.shared.array(TEAMS, int64)
+    found = cuda.shared.array(2, int32)
+    thread, turn = int64(cuda.threadIdx.x), int32(0)
+    if thread < 2:
+        found[thread] = 0
+    cuda.syncthreads()
+    # Rows with near numbers may all be hubs: warps of many blocks share them.
+    team = (thread >> 5) * cuda.gridDim.x + cuda.blockIdx.x
+    team = team * (32 // TEAM) + (thread & 31) // TEAM
+    teams = cuda.gridsize(1) // TEAM
+    count = d.summary[passes.COUNT]
+    for first in range(0, count, teams):
+        j = first + team
+        if j < count and d.wide[passes.COPIES, j] < LONG:
+            _copy_row(d, j, thread % TEAM, TEAM, *arrays)
+        elif j < count and thread % TEAM == 0:
+            rows[cuda.atomic.add(found, turn, 1)] = j
+        cuda.syncthreads()
+        if thread == 0:
+            found[1 - turn] = 0
+        for number in range(found[turn]):
+            _copy_row(d, rows[number], thread, cuda.blockDim.x, *arrays)
+        cuda.syncthreads()
+        turn = 1 - turn
 
 
 @device_function
@@ -228,7 +256,7 @@ def _behind(e, j, d):  # type: ignore[no-untyped-def]
 @device_function
 def _write_rows(  # type: ignore[no-untyped-def]
     d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
-    has_degrees, frees,
+    has_degrees, frees, out_degrees, counts_out,
 ):  # fmt: skip
     """Write ends and numbers of inserted edges, rows, and queues.
 
@@ -245,6 +273,8 @@ def _write_rows(  # type: ignore[no-untyped-def]
             if is_given:
                 own = int64(given[i])
             numbers[slot] = own + side
+            if counts_out:
+                cuda.atomic.add(out_degrees, ends[slot], 1)
     for j in range(cuda.grid(1), d.summary[passes.COUNT], cuda.gridsize(1)):
         row, target = d.work[passes.ROW, j], d.wide[passes.TARGET, j]
         length = d.wide[passes.LENGTH, j]
@@ -262,43 +292,35 @@ def _write_rows(  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
-def copy_rows(d, first, last, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
-    """Copy the remaining edges in one array; turns as in `apply_batch`."""
-    for turn in range(first, last):
-        if turn > first:
-            meet_grid(d)
-        is_back = turn == 1
-        _copy(d, is_fresh, is_back, old, width, new, kept, old, new, kept, False)
+def copy_rows(d, is_fresh, old, width, new):  # type: ignore[no-untyped-def]
+    """Copy the remaining edges in one array of `width` elements an edge."""
+    _copy(d, is_fresh, old, width, new, None, None, None, 0, None, None, False)
 
 
 @kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
 def apply_batch(  # type: ignore[no-untyped-def]
-    d, first, last, writes, is_fresh, ends, kept_ends, numbers, kept_numbers, gone,
-    lists, ids, out_degrees, counts_out, given, is_given, number, starts, stops,
-    classes, degrees, has_degrees, frees,
+    d, copies, meets, writes, is_fresh, ends, numbers, gone, lists, ids, out_degrees,
+    counts_out, given, is_given, number, starts, stops, classes, degrees, has_degrees,
+    frees,
 ):  # fmt: skip
-    """List deleted edges, copy edges, and write inserted edges and rows.
+    """List deleted edges, copy the others, and write inserted edges and rows.
 
     Row k of `gone`, k < `lists`, is for the rows, ends, numbers or ids of deleted
-    edges. The launch runs the turns `first` to `last` - 1: turn 0 copies edges, and
-    turn 1 the edges of rows that stay from `kept` (`_copy`); between two turns, all
-    blocks wait for each other. With `writes`, inserted edges and rows are written.
+    edges. Inserted edges are written where edges of the same row may have been: where
+    rows also lose some, all blocks wait for each other in between with `meets`, or a
+    launch that `copies` comes before one that `writes`.
     """
-    if first == 0 and lists > 0:
-        _list_gone(d, ids, lists > 3, gone)
-    if first == 0 and counts_out:
-        _count_changes(d, out_degrees)
-    for turn in range(first, last):
-        if turn > first:
-            meet_grid(d)
+    if copies:
         _copy(
-            d, is_fresh, turn == 1, d.ends, 1, ends, kept_ends, d.numbers, numbers,
-            kept_numbers, True,
+            d, is_fresh, d.ends, 1, ends, d.numbers, numbers, gone, lists, ids,
+            out_degrees, counts_out,
         )  # fmt: skip
+    if meets:
+        meet_grid(d)
     if writes:
         _write_rows(
             d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
-            has_degrees, frees,
+            has_degrees, frees, out_degrees, counts_out,
         )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def test_batches(
     have_blocks(monkeypatch, few, count, threads)
     replace_text(gpu, *RANKED, str(16 * seed))
     if blocks == "some":
-        replace_text(gpu, *STEPS)
+        have_parts(gpu)
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
 
@@ -70,6 +70,7 @@ def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -
     """Have so many blocks meet, and more entries than `few` be shared by them."""
     patch.setattr(gpu_pools, "FEW", few)
     patch.setattr(gpu_pools, "LEAST_SHARED", 0)
+    patch.setattr(gpu_pools, "_MOST_BLOCKS", count)
     for name in ("THREADS", "COPY_THREADS"):
         patch.setattr(gpu_pools, name, threads)
     patch.setattr(arrays, "multiprocessors", lambda: count)
@@ -77,8 +78,6 @@ def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -
 
 #: The text of the most entries of a row that no sort orders, before their number.
 RANKED = "MOST_RANKED = 32", "MOST_RANKED = "
-#: The text of how many numbers of slots a lane takes, and that of one.
-STEPS = "STEPS = 8", "STEPS = 1"
 
 
 def replace_text(gpu: Gpu, right: str, *wrong: str) -> None:
@@ -91,6 +90,12 @@ def replace_text(gpu: Gpu, right: str, *wrong: str) -> None:
         return load(source, *given)
 
     gpu.emulator._execute = execute  # type: ignore[method-assign,assignment]
+
+
+def have_parts(gpu: Gpu) -> None:
+    """Have short rows be shared by warps that look for pairs, and by a block's lanes."""
+    replace_text(gpu, "SHARE = 256", "SHARE = 32")
+    replace_text(gpu, "LONG = 1024", "LONG = 4")
 
 
 def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
@@ -112,14 +117,20 @@ def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
 
 #: Faults of batches that take many blocks.
 MANY_BLOCKS = "sums", "digits", "meeting"
+#: Faults that only rows of many edges have.
+LONG_ROWS = "team", "block", "listed", "appended"
 #: Exit code of a process in which a fault was found.
 FOUND = 77
 #: Text, its replacement, and the number of batches that find the fault.
 FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
-    "gap": ("now += gone_before(at, d) - gone_before(at + place, d)", "now -= 0", 8),
+    "gap": ("now += before - gone_before(at + place, d)", "now -= 0", 8),
+    "team": ("cuda.syncwarp(uint32(TEAM_MASK) << uint32(team))", "pass", 8),
+    "block": ("size > TEAM:\n            cuda.syncthreads()", "size > TEAM:\n            pass", 8),
+    "listed": ("found[1 - turn] = 0", "pass", 2),
+    "appended": ("    if meets:\n", "    if False:\n", 8),
     "dead": ("d.fates[last] = d.fates[last] | codes.DEAD", "pass", 6),
-    "match": ("is_gone = d.work[NEED, p] == EVERY", "is_gone = False", 0),
+    "match": ("if d.work[NEED, p] == EVERY:", "if False:", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
     "order": ("if other_key < key or", "if other_key > key or", 5),
@@ -137,13 +148,16 @@ def find_fault(fault: str) -> None:
         if fault in MANY_BLOCKS:
             have_blocks(patch, 0, 3, 32)
         else:
-            have_blocks(patch, 4096, 2, 64)
+            have_blocks(patch, 4096, *((1, 32) if fault == "listed" else (2, 64)))
         replace_text(gpu, right, wrong)
+        if fault in ("block", "listed"):
+            have_parts(gpu)
+        sizes = [9, 70] if fault in LONG_ROWS else [1, 2, 5, 33]
         if fault == "turn":  # the second sort
             replace_text(gpu, *RANKED, "2")
         rng = np.random.default_rng(seed)
         try:
-            check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
+            check_batches(rng, int(rng.integers(1, 12)), 4, sizes)
         except (AssertionError, fg.StateError, EmulationError) as error:
             raise SystemExit(FOUND) from error
 
