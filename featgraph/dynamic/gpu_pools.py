@@ -50,6 +50,8 @@ _MOST_BLOCKS = 1056
 LEAST_SHARED = 4096
 #: Most entries of a batch whose arrays stay with the pool, 204 bytes each.
 _MOST_KEPT = 1 << 18
+#: Most slots of the memory through which edges are copied that stays with the pool.
+_MOST_SPARE = 1 << 20
 _MISSING = ("ignore", "error")
 #: The result of `GpuRowPool.list_left` where no edge leaves.
 _NONE_LEFT = np.empty((3, 0), np.uint32)
@@ -167,7 +169,7 @@ class GpuPlan(Plan):
         Counts read by the host, and the first of them.
     hub_lengths : int64
         Those of `hubs`.
-    writes : for each array, its bits now, elements of an edge, and where they will be
+    writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, the arguments of `write_values`
     entries : places and fates of entries
     gone : uint32, where the edges that leave are listed; None: nowhere
@@ -548,9 +550,12 @@ class GpuRowPool(RowPool):
             None if a is None else grown(a, plan.d.starts.size, GpuMemory)
             for a in (self.degrees, self.out_degrees)
         )
-        plan.writes = [
-            (*old, to) for old, (to, _) in zip(self._bits(), new._bits(), strict=True)
-        ]
+        for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
+            kept = to
+            if plan.fresh is None and plan.left and plan.sums[passes.IS_SHARED]:
+                size = plan.sums[passes.COPIED] * width
+                kept = _spare(self._kept, len(plan.writes), size, old.dtype)
+            plan.writes.append((old, width, to, kept))
         for name, column in new.columns.items():
             values = updates.columns.get(name)
             if values is None or not plan.count:
@@ -581,18 +586,18 @@ class GpuRowPool(RowPool):
         """Write the rows; return the pool that has them now: see `RowPool.apply`."""
         new = self if plan.fresh is None else plan.fresh
         d, updates, ids = plan.d, plan.updates, plan.updates.ids
-        (*_, ends), (*_, numbers), *others = plan.writes
-        is_fresh, rows = new is not self, plan.sums[passes.COUNT]
-        blocks = -(-max(reads.TEAM * rows, d.most, 1) // COPY_THREADS)
-        launches = [] if plan.is_idle else [(True, False, True)]
-        if not is_fresh and plan.left and plan.came:
-            launches = [(True, False, False), (False, False, True)]
-            if plan.is_few:
-                launches, blocks = [(True, True, True)], self.most_blocks
-        blocks = min(blocks, _MOST_BLOCKS)
-        spare, to = d.order, new if is_fresh else d
+        (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
+        # Edges of long rows, and those that are inserted, have slots of edges that move.
+        more = plan.came > 0 or plan.sums[passes.IS_SHARED] > 0
+        turns = 1 + (new is self and plan.left > 0 and more)
+        launches = [] if plan.is_idle else [(turn, turn + 1) for turn in range(turns)]
+        work = max(plan.sums[passes.COPIED] // reads.HELD, d.most, 1)
+        blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
+        if plan.is_few and turns > 1:  # blocks meet between the turns
+            launches, blocks = [(0, turns)], self.most_blocks
+        spare, to = d.order, d if new is self else new
         given = (
-            is_fresh, ends, numbers,
+            new is not self, ends, kept, numbers, more_kept,
             self._kept.get("list") if plan.gone is None else plan.gone,
             0 if plan.gone is None else plan.gone.shape[0],
             numbers if self.ids is None else self.ids,
@@ -601,14 +606,14 @@ class GpuRowPool(RowPool):
             numbers if updates.numbers is None else updates.numbers,
             updates.numbers is not None, updates.number, to.starts, to.stops,
             to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
-            plan.degrees[0] is not None,
-            not is_fresh and plan.sums[passes.LEAVING] > 0,
+            plan.degrees[0] is not None, new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
         run = partial(plan.run, threads=COPY_THREADS)
-        for launch in launches:
-            run(reads.apply_batch, blocks, *launch, *given)
-        for write in others if launches else ():
-            run(reads.copy_rows, blocks, is_fresh, *write)
+        for turn in launches:
+            run(reads.apply_batch, blocks, *turn, turn[1] == turns, *given)
+        for write in others:
+            for turn in launches:
+                run(reads.copy_rows, blocks, *turn, new is not self, *write)
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
         if new.ids is not None and ids is not None:
@@ -712,6 +717,17 @@ def _new_arrays(
     kept["block"], made = _pieces(made)
     kept["staged"] = np.zeros((), _BLOCK)
     return made | _pieces(shapes)[1]
+
+
+def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:
+    """Return memory through which edges are copied; a small one stays in `kept`."""
+    name = f"spare {number}"
+    if name not in kept or kept[name].size < size:
+        made = memory.empty((2 * size,), dtype)
+        if size > _MOST_SPARE:
+            return made
+        kept[name] = made
+    return kept[name]
 
 
 def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:

@@ -46,8 +46,10 @@ from featgraph.dynamic.sorts_cuda import (
     threads,
 )
 
-#: A warp takes `SHARE` numbers of slots, and eight lanes a row if there are many.
-SHARE = 256
+#: A warp takes `SHARE` numbers of slots, and each lane `OWN` of them.
+OWN, SHARE = 8, 256
+#: Several warps copy a row of so many edges.
+LONG = 2048
 #: Deletions take all copies of a pair.
 EVERY = 2**31 - 1
 #: A batch with at most this many entries is planned by one block.
@@ -64,14 +66,15 @@ MOST_RANKED = 32
 #:
 #: BORN : inserted edges, each counted once; CAME, GONE : entries of rows that are
 #:     inserted and deleted
-#: HUBS : the number of rows that are or were hubs
+#: COPIED : slots of rows that are copied; HUBS : rows that are or were hubs
 #: ENTRIES, COUNT, PAIRS : entries, touched rows, and pairs
 #: CUT : slots that are needed in the first region of free memory
-BORN, CAME, GONE, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 16)
+BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 #: COMING, LEAVING : rows that get a run, and that give one back
 #: BAD : updates whose ends are no vertices
 #: IS_LONG : 1 if a row has more than `MOST_RANKED` entries
-COMING, LEAVING, BAD, IS_LONG = range(16, 20)
+#: IS_SHARED : 1 if a row of `LONG` edges is copied
+COMING, LEAVING, BAD, IS_LONG, IS_SHARED = range(17, 22)
 #: From HUB_LIST on: up to so many of the HUBS rows. Then, by size class, runs that are
 #: taken (TAKEN) and given back (FREED); and changes of the numbers of rows by length
 #: (LENGTHS).
@@ -110,10 +113,10 @@ TAKE_CLASS, TAKE_ROW, WORK = PAIR_KEYS, PAIR_PLACES, 23
 #: FIRST_OF, AT : its first entry, and the number of its first slot
 #: START, TARGET : its first slot now and afterwards
 #: LENGTH : its edges afterwards
-#: COPIES : its edges now, if it moves or shrinks; else 0
+#: COPY_AT : prefix sums of the slots that are copied
 #: NEEDS : the slots of its new run, then their prefix sums
 #: HUB_ROWS : hubs, as vertex and length
-SUMS, FIRST_OF, AT, START, LENGTH, COPIES, NEEDS, TARGET, HUB_ROWS = range(9)
+SUMS, FIRST_OF, AT, START, LENGTH, COPY_AT, NEEDS, TARGET, HUB_ROWS = range(9)
 #: By pair: its first entry, its key (twice the other end, plus the side), and the slot
 #: of its edge. By entry: the slot of the edge that it changes, and prefix sums of the
 #: entries that append an edge.
@@ -360,50 +363,52 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
             length = int64(d.stops[row]) - int64(d.starts[row])
         d.wide[AT, j] = length
     spread(d.wide[AT], count + 1, d, parts)
-    if d.has_marks != 0:
-        for w in range(cuda.grid(1), (d.wide[AT, count] >> 5) + 1, threads(d)):
-            d.marks[w] = 0
 
 
 @device_function
 def _match(d):  # type: ignore[no-untyped-def]
     """Find the pair of each edge of the touched rows; count copies of pairs.
 
-    A warp has `SHARE` numbers, so that many warps have parts of a hub; its lanes take
-    parts of many short rows at a time, or of one row. Edges of pairs of which all copies leave are marked. Unless pairs may have copies,
+    Edges of pairs of which all copies leave are marked. Unless pairs may have copies,
     `EDGE_AT` gets the slot of the edge.
     """
-    count, entries, pairs = d.summary[COUNT], d.summary[ENTRIES], d.summary[PAIRS]
-    total, warps = d.wide[AT, count], cuda.gridsize(1) >> 5
+    count, pairs = d.summary[COUNT], d.summary[PAIRS]
+    entries, total = (d.summary[ENTRIES], d.wide[AT, d.summary[COUNT]])
+    lane = int64(cuda.threadIdx.x) & 31
+    warps = cuda.gridsize(1) >> 5
     for part in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
-        j, stop = row_at(d.wide[AT], count, part, int64(-1)), min(part + SHARE, total)
-        bits = 3 if j + 8 < count and d.wide[AT, j + 8] < stop else 5
-        lane = int64(cuda.threadIdx.x) & 31
-        j += lane >> bits
-        while j < count and d.wide[AT, j] < stop:
-            begin, first = max(d.wide[AT, j], part), d.wide[FIRST_OF, j]
-            end, behind = min(d.wide[AT, j + 1], stop), d.wide[FIRST_OF, j + 1]
-            shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
-            if begin < end:
+        j, word = row_at(d.wide[AT], count, part, int64(-1)), uint32(0)
+        end = shift = first = behind = int64(-1)
+        base = part + OWN * lane
+        for step in range(OWN):
+            number = base + step
+            if number >= total:
+                break
+            if end <= number:
+                j = row_at(d.wide[AT], count, number, j)
+                end = d.wide[AT, j + 1]
+                shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
+                first, behind = (d.wide[FIRST_OF, j], d.wide[FIRST_OF, j + 1])
                 first = int64(d.work[PAIR_OF, first])
                 behind = int64(d.work[PAIR_OF, behind]) if behind < entries else pairs
-            for number in range(begin + lane % (1 << bits), end, 1 << bits):
-                slot = number + shift
-                key = int64(d.ends[slot]) << 1
-                if d.is_sided != 0:
-                    key += int64(d.numbers[slot]) & 1
-                p = lowest(d.wide[PAIR_KEY], first, behind, key)
-                if p == behind or d.wide[PAIR_KEY, p] != key:
-                    continue
+            slot = number + shift
+            key = int64(d.ends[slot]) << 1
+            if d.is_sided != 0:
+                key += int64(d.numbers[slot]) & 1
+            p = lowest(d.wide[PAIR_KEY], first, behind, key)
+            if p < behind and d.wide[PAIR_KEY, p] == key:
+                if d.work[NEED, p] == EVERY:
+                    word |= uint32(1) << uint32(number & 31)
                 if d.policy == codes.KEEP:
                     cuda.atomic.add(d.work, (FOUND, p), 1)
                 else:
                     d.work[FOUND, p] = 1
                     d.wide[EDGE_AT, p] = slot
-                if d.work[NEED, p] == EVERY:
-                    bit = uint32(1) << uint32(number & 31)
-                    cuda.atomic.or_(d.marks, number >> 5, bit)
-            j += 32 >> bits
+        if d.has_marks != 0:
+            for other in range(1, 3):  # four lanes share a word
+                word |= uint32(cuda.shfl_xor_sync(FULL_WARP, int32(word), other))
+            if base < total and lane & 3 == 0:
+                d.marks[base >> 5] = word
 
 
 @device_function
@@ -440,6 +445,8 @@ def _count_bits(d, parts):  # type: ignore[no-untyped-def]
     """Store in `before` how many edges leave before each word of marks."""
     total = d.wide[AT, d.summary[COUNT]]
     for w in range(cuda.grid(1), (total >> 5) + 1, threads(d)):
+        if 32 * w >= total:  # behind the last edge
+            d.marks[w] = 0
         d.before[w] = cuda.popc(uint32(d.marks[w]))
     spread(d.before, (total >> 5) + 1, d, parts)
 
@@ -571,8 +578,8 @@ def _count_appends(d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _measure_rows(d, counters):  # type: ignore[no-untyped-def]
-    """Store the new length of each touched row, its run, and whether it is copied.
+def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
+    """Store the new length of each touched row, its run, and how many slots are copied.
 
     A row moves to another run if its run is too short, or at least twice as long as it
     must be. All rows move if they are laid out anew.
@@ -582,7 +589,7 @@ def _measure_rows(d, counters):  # type: ignore[no-untyped-def]
         counters[k] = 0
     cuda.syncthreads()
     for j in range(cuda.grid(1), d.limit + 1, threads(d)):
-        d.work[TAKES, j], d.wide[COPIES, j], d.wide[NEEDS, j] = CLASS_COUNT, 0, 0
+        d.work[TAKES, j], d.wide[COPY_AT, j], d.wide[NEEDS, j] = CLASS_COUNT, 0, 0
         if j > count:
             continue
         if j == count:
@@ -606,7 +613,9 @@ def _measure_rows(d, counters):  # type: ignore[no-untyped-def]
         d.wide[START, j], d.wide[LENGTH, j], d.work[CHOSEN, j] = start, length, choice
         d.wide[TARGET, j] = 0 if moves else start
         if moves or gone > 0:
-            d.wide[COPIES, j] = there
+            d.wide[COPY_AT, j] = there
+            if there >= LONG:
+                d.summary[IS_SHARED] = 1
         if moves and choice > 0:
             d.work[TAKES, j], d.wide[NEEDS, j] = choice, _size_of(choice)
             cuda.atomic.add(counters, choice, 1)
@@ -628,7 +637,9 @@ def _measure_rows(d, counters):  # type: ignore[no-untyped-def]
             if k < 2 * CLASS_COUNT:
                 which = COMING if k < CLASS_COUNT else LEAVING
                 cuda.atomic.add(d.summary, which, counters[k])
-    meet(d)
+    spread(d.wide[COPY_AT], d.limit + 1, d, parts)
+    if cuda.grid(1) == 0:
+        d.summary[COPIED] = d.wide[COPY_AT, count]
 
 
 # -- scan
@@ -719,7 +730,7 @@ def _find_runs(d, counts, parts):  # type: ignore[no-untyped-def]
     _decide_all(d, counts)
     meet(d)
     _count_appends(d, parts)
-    _measure_rows(d, counts)
+    _measure_rows(d, counts, parts)
     if d.is_dense == 0:
         takes = d.has_runs != 0 and d.summary[COMING] > 0
         for turn in range(2):

@@ -6,25 +6,14 @@ log, copies the edges of rows that move or shrink, and appends inserted edges.
 
 from __future__ import annotations
 
-from featgraph.cuda.dialect import (
-    cuda,
-    device_function,
-    int32,
-    int64,
-    kernel,
-    uint32,
-)
+from featgraph.cuda.dialect import cuda, device_function, int64, kernel, uint32
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
 from featgraph.dynamic.sorts_cuda import COPY_THREADS, FULL_WARP, meet_grid
 
-#: Lanes that copy a row together, and the edges that each of them holds at a time.
-TEAM, TEAM_MASK, HELD = 8, 0xFF, 4
-#: Rows of so many edges are copied by a block.
-LONG = 1024
-#: Teams of a block.
-TEAMS = COPY_THREADS // TEAM
+#: Edges that a lane holds while rows are copied.
+HELD = 4
 
 
 @kernel(cache=True)
@@ -165,84 +154,92 @@ def _leave(d, j, place, slot, gone, lists, ids, degrees, counts):  # type: ignor
 
 
 @device_function
-def _copy_row(  # type: ignore[no-untyped-def]
-    d, j, thread, size, is_fresh, old, width, new, more_old, more_new, gone, lists, ids,
-    degrees, counts,
-):  # fmt: skip
-    """Copy the remaining edges of row j by `size` threads: `TEAM` lanes, or a block.
+def _bound(number, j, d):  # type: ignore[no-untyped-def]
+    """Return where a part of the copied slots begins: at a number, which row j has.
 
-    Each thread reads `HELD` elements before the others write theirs, and elements move
-    to the front alone: a row may be written where it is read.
+    A row of less than `kernels_cuda.LONG` edges is in one part: that in which it begins.
     """
-    start, target = d.wide[passes.START, j], d.wide[passes.TARGET, j]
-    count, at, before = d.wide[passes.COPIES, j] * width, int64(0), int64(0)
-    loses = d.has_marks != 0 and d.wide[passes.AT, j] < d.wide[passes.AT, j + 1]
-    if loses:
-        at = d.wide[passes.AT, j]
-        before = gone_before(at, d)
-    to = cuda.local.array(HELD, int64)
-    held, more_held = cuda.local.array(HELD, int64), cuda.local.array(HELD, int64)
-    for base in range(thread, count + thread, HELD * size):
-        for k in range(HELD):
-            element = base + k * size
-            to[k], place = -1, element // width if width > 1 else element
-            if element >= count:
-                continue
-            now, slot = place, start + place
-            if loses:
-                if is_marked(at + place, d):
-                    if gone is not None:
-                        _leave(d, j, place, slot, gone, lists, ids, degrees, counts)
-                    continue
-                now += before - gone_before(at + place, d)
-            if is_fresh or start != target or now != place:
-                to[k] = (target + now - place) * width + element
-                held[k] = old[start * width + element]
-                if more_old is not None:
-                    more_held[k] = more_old[slot]
-        if size > TEAM:
-            cuda.syncthreads()
-        else:
-            team = int32(cuda.threadIdx.x) & 31 & -TEAM
-            cuda.syncwarp(uint32(TEAM_MASK) << uint32(team))
-        for k in range(HELD):
-            if to[k] >= 0:
-                new[to[k]] = held[k]
-                if more_new is not None:
-                    more_new[to[k]] = more_held[k]
+    begin, end = d.wide[passes.COPY_AT, j], d.wide[passes.COPY_AT, j + 1]
+    return number if begin == number or end - begin >= passes.LONG else end
 
 
 @device_function
-def _copy(d, *arrays):  # type: ignore[no-untyped-def]
+def _copy(  # type: ignore[no-untyped-def]
+    d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, gone,
+    lists, ids, degrees, counts,
+):  # fmt: skip
     """Copy the remaining edges of rows that move or shrink, in one or two arrays.
 
-    A team of lanes has a row. Rows of `LONG` edges are listed, and behind a barrier the
-    whole block has each of them.
+    Edges move to the front of a row that stays. A warp has a part of the slots, and
+    each lane `HELD` consecutive ones at a time: all lanes read before they write. Only
+    of a long row may another warp have edges that are overwritten: those are copied to
+    `kept` first, and by a second call with `is_back` to their slots.
     """
-    rows = cuda.shared.array(TEAMS, int64)
-    found = cuda.shared.array(2, int32)
-    thread, turn = int64(cuda.threadIdx.x), int32(0)
-    if thread < 2:
-        found[thread] = 0
-    cuda.syncthreads()
-    # Rows with near numbers may all be hubs: warps of many blocks share them.
-    team = (thread >> 5) * cuda.gridDim.x + cuda.blockIdx.x
-    team = team * (32 // TEAM) + (thread & 31) // TEAM
-    teams = cuda.gridsize(1) // TEAM
     count = d.summary[passes.COUNT]
-    for first in range(0, count, teams):
-        j = first + team
-        if j < count and d.wide[passes.COPIES, j] < LONG:
-            _copy_row(d, j, thread % TEAM, TEAM, *arrays)
-        elif j < count and thread % TEAM == 0:
-            rows[cuda.atomic.add(found, turn, 1)] = j
-        cuda.syncthreads()
-        if thread == 0:
-            found[1 - turn] = 0
-        for number in range(found[turn]):
-            _copy_row(d, rows[number], thread, cuda.blockDim.x, *arrays)
-        cuda.syncthreads()
-        turn = 1 - turn
+    total = d.wide[passes.COPY_AT, count]
+    lane = int64(cuda.threadIdx.x) & 31
+    warps = cuda.gridsize(1) >> 5
+    to = cuda.local.array(HELD, int64)
+    held, more_held = cuda.local.array(HELD, old.dtype), cuda.local.array(HELD, uint32)
+    # Of a part without marks, lanes read neighbors; of others, each has its own.
+    step, own = (1, HELD * lane) if d.has_marks != 0 else (32, lane)
+    for part in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
+        first = row_at(d.wide[passes.COPY_AT], count, part, int64(-1))
+        low, high = _bound(part, first, d), total
+        if part + passes.SHARE < total:
+            last = row_at(d.wide[passes.COPY_AT], count, part + passes.SHARE, first)
+            high = _bound(part + passes.SHARE, last, d)
+        if is_back:  # only the first row may have begun before
+            high = min(high, d.wide[passes.COPY_AT, first + 1])
+        for column in range(width):
+            for base in range(low + own, high + own, 32 * HELD):
+                j, end = first, int64(-1)
+                begin = start = target = at = before = int64(0)
+                loses = stays = False
+                for k in range(HELD):
+                    number, to[k] = base + k * step, -1
+                    if number >= high:
+                        continue
+                    if number >= end:
+                        j = row_at(d.wide[passes.COPY_AT], count, number, j)
+                        begin, end = (
+                            d.wide[passes.COPY_AT, j], d.wide[passes.COPY_AT, j + 1]
+                        )  # fmt: skip
+                        start, target = d.wide[passes.START, j], d.wide[passes.TARGET, j]
+                        stays = not is_fresh and start == target
+                        # Rows without entries have no marks.
+                        loses = d.has_marks != 0
+                        loses = loses and d.wide[passes.AT, j] < d.wide[passes.AT, j + 1]
+                        if loses:
+                            at = d.wide[passes.AT, j] - begin
+                            before = gone_before(at + begin, d)
+                    slot, now = start + number - begin, target + number - begin
+                    if loses:
+                        if is_marked(at + number, d):
+                            if gone is not None and not is_back:
+                                place = number - begin
+                                _leave(d, j, place, slot, gone, lists, ids, degrees, counts)
+                            continue
+                        now += before - gone_before(at + number, d)
+                    if stays and now - target + begin < low:
+                        if is_back:
+                            new[now * width + column] = kept[number * width + column]
+                            if more_old is not None:
+                                more_new[now] = more_kept[number]
+                        else:
+                            kept[number * width + column] = old[slot * width + column]
+                            if more_old is not None:
+                                more_kept[number] = more_old[slot]
+                    elif not is_back and not (stays and now == slot):
+                        to[k], held[k] = now, old[slot * width + column]
+                        if more_old is not None:
+                            more_held[k] = more_old[slot]
+                cuda.syncwarp()
+                for k in range(HELD):
+                    if to[k] >= 0:
+                        new[to[k] * width + column] = held[k]
+                        if more_old is not None:
+                            more_new[to[k]] = more_held[k]
 
 
 @device_function
@@ -292,31 +289,38 @@ def _write_rows(  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
-def copy_rows(d, is_fresh, old, width, new):  # type: ignore[no-untyped-def]
-    """Copy the remaining edges in one array of `width` elements an edge."""
-    _copy(d, is_fresh, old, width, new, None, None, None, 0, None, None, False)
+def copy_rows(d, first, last, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
+    """Copy the remaining edges in one array; turns as in `apply_batch`."""
+    for turn in range(first, last):
+        if turn > first:
+            meet_grid(d)
+        _copy(
+            d, is_fresh, turn == 1, old, width, new, kept, None, None, None, None, 0,
+            None, None, False,
+        )  # fmt: skip
 
 
 @kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
 def apply_batch(  # type: ignore[no-untyped-def]
-    d, copies, meets, writes, is_fresh, ends, numbers, gone, lists, ids, out_degrees,
-    counts_out, given, is_given, number, starts, stops, classes, degrees, has_degrees,
-    frees,
+    d, first, last, writes, is_fresh, ends, kept_ends, numbers, kept_numbers, gone,
+    lists, ids, out_degrees, counts_out, given, is_given, number, starts, stops,
+    classes, degrees, has_degrees, frees,
 ):  # fmt: skip
-    """List deleted edges, copy the others, and write inserted edges and rows.
+    """List deleted edges, copy edges, and write inserted edges and rows.
 
     Row k of `gone`, k < `lists`, is for the rows, ends, numbers or ids of deleted
-    edges. Inserted edges are written where edges of the same row may have been: where
-    rows also lose some, all blocks wait for each other in between with `meets`, or a
-    launch that `copies` comes before one that `writes`.
+    edges. The launch runs the turns `first` to `last` - 1: turn 0 copies edges, and
+    turn 1 those from `kept` (`_copy`); between two turns, all blocks wait for each
+    other. With `writes`, inserted edges and rows are written: behind turn 0 where rows
+    lose edges and get others, which may have their slots.
     """
-    if copies:
+    for turn in range(first, last):
+        if turn > first:
+            meet_grid(d)
         _copy(
-            d, is_fresh, d.ends, 1, ends, d.numbers, numbers, gone, lists, ids,
-            out_degrees, counts_out,
+            d, is_fresh, turn == 1, d.ends, 1, ends, kept_ends, d.numbers, numbers,
+            kept_numbers, gone, lists, ids, out_degrees, counts_out,
         )  # fmt: skip
-    if meets:
-        meet_grid(d)
     if writes:
         _write_rows(
             d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,

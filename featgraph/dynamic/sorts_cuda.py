@@ -21,8 +21,8 @@ FULL_WARP = 0xFFFFFFFF
 #: multiprocessor. Then the most values of a digit, and the counters of digits: one for
 #: each value and warp.
 THREADS, WARPS, DIGITS, COUNTS = 640, 20, 256, 5120
-#: Threads of a block of kernels that copy edges, with up to 128 registers.
-COPY_THREADS = 512
+#: Threads of a block of kernels that copy edges, with up to 84 registers.
+COPY_THREADS = 768
 
 
 @device_function

@@ -93,9 +93,9 @@ def replace_text(gpu: Gpu, right: str, *wrong: str) -> None:
 
 
 def have_parts(gpu: Gpu) -> None:
-    """Have short rows be shared by warps that look for pairs, and by a block's lanes."""
-    replace_text(gpu, "SHARE = 256", "SHARE = 32")
-    replace_text(gpu, "LONG = 1024", "LONG = 4")
+    """Have several warps copy rows of nine edges."""
+    replace_text(gpu, "LONG = 2048", "LONG = 9")
+    replace_text(gpu, "passes.SHARE", "32")
 
 
 def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
@@ -118,17 +118,18 @@ def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
 #: Faults of batches that take many blocks.
 MANY_BLOCKS = "sums", "digits", "meeting"
 #: Faults that only rows of many edges have.
-LONG_ROWS = "team", "block", "listed", "appended"
+LONG_ROWS = "warp", "kept", "first", "bound", "appended"
 #: Exit code of a process in which a fault was found.
 FOUND = 77
 #: Text, its replacement, and the number of batches that find the fault.
 FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
-    "gap": ("now += before - gone_before(at + place, d)", "now -= 0", 8),
-    "team": ("cuda.syncwarp(uint32(TEAM_MASK) << uint32(team))", "pass", 8),
-    "block": ("size > TEAM:\n            cuda.syncthreads()", "size > TEAM:\n            pass", 8),
-    "listed": ("found[1 - turn] = 0", "pass", 2),
-    "appended": ("    if meets:\n", "    if False:\n", 8),
+    "gap": ("now += before - gone_before(at + number, d)", "now -= 0", 8),
+    "warp": ("                cuda.syncwarp()\n", "", 2),
+    "kept": ("if stays and now - target + begin < low:", "if False:", 2),
+    "first": ("high = min(high, d.wide[passes.COPY_AT, first + 1])", "high = low", 2),
+    "bound": ("end - begin >= passes.LONG", "True", 2),
+    "appended": ("if turn > first:\n            meet_grid(d)", "if False:\n            pass", 2),
     "dead": ("d.fates[last] = d.fates[last] | codes.DEAD", "pass", 6),
     "match": ("if d.work[NEED, p] == EVERY:", "if False:", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
@@ -148,9 +149,9 @@ def find_fault(fault: str) -> None:
         if fault in MANY_BLOCKS:
             have_blocks(patch, 0, 3, 32)
         else:
-            have_blocks(patch, 4096, *((1, 32) if fault == "listed" else (2, 64)))
+            have_blocks(patch, 4096, 2, 64)
         replace_text(gpu, right, wrong)
-        if fault in ("block", "listed"):
+        if fault in ("kept", "first"):
             have_parts(gpu)
         sizes = [9, 70] if fault in LONG_ROWS else [1, 2, 5, 33]
         if fault == "turn":  # the second sort

@@ -45,12 +45,12 @@ SIGNATURES = [
     (passes.match, (D, YES)),
     (passes.plan_batch, (D, YES)),
     (passes.lay_rows, (D, YES)),
-    (reads.copy_rows, (D, YES, U32, N, U32)),
+    (reads.copy_rows, (D, N, N, YES, U32, N, U32, U32)),
     (
         reads.apply_batch,
         (
-            D, YES, YES, YES, YES, U32, U32, U32S, N, U32, I32, YES, U32, YES, N, I32,
-            I32, U8, I32, YES, YES,
+            D, N, N, YES, YES, U32, U32, U32, U32, U32S, N, U32, I32, YES, U32, YES, N,
+            I32, I32, U8, I32, YES, YES,
         ),
     ),
     (reads.write_ids, (D, U32, N, U32)),
