@@ -31,7 +31,15 @@ from featgraph.dynamic.inputs import ids_of
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
-from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
+from featgraph.dynamic.rows import (
+    NONE,
+    Array,
+    HostMemory,
+    Spec,
+    Threads,
+    edges_of,
+    grown,
+)
 from featgraph.graph.building.gpu_edges import (
     checked_values,
     copied_ends,
@@ -161,6 +169,9 @@ class GpuPlan(Plan):
     ----------
     d : Passes
         The arguments of the kernels.
+    ends : pair of arrays
+        Ends of the updates at rows, and the other ones.
+    scratch : _Scratch
     is_few, is_idle : bool
         Whether one block lists the updates and finds runs; whether there are none.
     count : int
@@ -171,7 +182,7 @@ class GpuPlan(Plan):
         Those of `hubs`.
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, the arguments of `write_values`
-    entries : places and fates of entries
+    entries : functions that return places and fates of entries
     gone : uint32, where the edges that leave are listed; None: nowhere
     """
 
@@ -183,20 +194,33 @@ class GpuPlan(Plan):
     sums: list[int]
     gone: Any = None
 
-    def __init__(self, updates: Updates, d: Passes, is_few: bool, *sizes: int) -> None:
+    def __init__(
+        self, updates: Updates, d: Passes, ends: Any, scratch: _Scratch, is_few: bool,
+        *sizes: int,
+    ) -> None:  # fmt: skip
         super().__init__(sizes[0], sizes[1], bool(d.is_dense))
-        self.updates, self.d, self.is_few = updates, d, is_few
-        self.shift, self.starts = 1 - d.sides, d.starts
+        self.updates, self.d, self.ends, self.is_few = updates, d, ends, is_few
+        self.scratch, self.shift, self.starts = scratch, 1 - d.sides, d.starts
         self.is_idle = d.most == 0 and not self.is_dense
 
-    def read(self, summary: Array, *entries: Any) -> None:
-        """Store the counts that the host has read."""
+    def read(self, is_first: bool) -> None:
+        """Read the counts; store functions that return arrays to later readers.
+
+        Those of the first pool of a store are called after the batch, too.
+        """
+        scratch, updates, tail = self.scratch, self.updates, np.empty(0, np.uint8)
+        summary = np.zeros(passes.SUMMARY, np.int64)
+        if not self.is_idle:
+            summary, tail = scratch.read(is_first)
         self.summary, self.tally = summary, summary[: passes.BORN + 1]
         self.sums = sums = summary[: passes.HUB_LIST].tolist()
         self.came, self.left = sums[passes.CAME], sums[passes.GONE]
-        self.count = sums[passes.ENTRIES]
+        self.count, size = sums[passes.ENTRIES], updates.sources.size
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
-        self.entries = tuple(part_of(a, 0, self.count) for a in entries)
+        stored = partial(_stored, tail, scratch.places)
+        self.entries = tuple(partial(stored, n, self.count) for n in ("order", "fates"))
+        self.given = tuple(partial(stored, n, size) for n in ("other", "at"))
+        updates.outcomes = partial(stored, "outcomes", size)
 
     def run(self, kernel: Any, blocks: int, *arguments: Any, threads: int = 0) -> None:
         """Launch a kernel whose blocks may meet."""
@@ -209,17 +233,6 @@ class GpuPlan(Plan):
     def row(self, number: int, count: int) -> Any:
         """Return some entries of a row of `Passes.work`."""
         return part_of(self.d.work, number * self.d.work.shape[1], count)
-
-
-#: Arrays of a small batch, in one piece of memory. The host writes those before
-#: "summary", or the table alone, and reads all, each in one copy.
-_BLOCK = np.dtype([
-    ("table", np.int64, (5, CLASS_COUNT)), ("kinds", np.uint8, FEW),
-    ("at", np.int32, FEW), ("other", np.int32, FEW),
-    ("summary", np.int64, passes.SUMMARY), ("order", np.int32, FEW),
-    ("fates", np.uint8, FEW), ("outcomes", np.uint8, FEW),
-])  # fmt: skip
-_FIELDS: Any = _BLOCK.fields
 
 
 class GpuRowPool(RowPool):
@@ -356,32 +369,20 @@ class GpuRowPool(RowPool):
         plan = self._begun(updates, *room, dense=dense)
         d, is_some = plan.d, updates.policy == KEEP and updates.copies != kernels.ALL
         is_some = is_some and updates.deletes
-        if plan.is_idle:
-            none: Any = np.empty(0, np.uint8)
-            parts = [np.zeros(passes.SUMMARY, np.int64), none, none, none]
-        elif plan.is_few:
+        if plan.is_few and not plan.is_idle:
             meet = updates.looks and self.slots > LEAST_SHARED
             plan.run(
-                passes.plan_batch, self.most_blocks if meet else 1, is_some,
+                passes.plan_batch, self.most_blocks if meet else 1, *plan.ends, is_some,
                 threads=min(THREADS, FEW_THREADS),
             )  # fmt: skip
-            found: Any = memory.read(self._kept["block"]).view(_BLOCK)[0]
-            parts = [found[name] for name in ("summary", "order", "fates", "outcomes")]
-            count = updates.sources.size
-            parts[3] = parts[3][:count].copy()
-            if not updates.is_checked:
-                names = ("other", "at")[self.turned]
-                updates.kept = tuple(found[name][:count].copy() for name in names)
-        else:
-            plan.run(passes.list_batch, d.blocks)
+        elif not plan.is_idle:
+            plan.run(passes.list_batch, d.blocks, *plan.ends)
             if updates.looks:
                 blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
                 for marks_copies in (False, True)[: 1 + is_some]:
                     memory.launch(passes.match, blocks, d, marks_copies)
             plan.run(passes.find_runs, d.blocks)
-            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
-        updates.outcomes = parts.pop()
-        plan.read(*parts)
+        plan.read(self.along == "in")
         if plan.sums[passes.BAD]:  # raises
             ids_of(on_host(updates.sources), on_host(updates.targets), room[0])
         return plan
@@ -395,8 +396,8 @@ class GpuRowPool(RowPool):
             ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))
         updates = Updates(
-            sources, targets, np.ones(sources.size, np.uint8), False, 0, 0, False, 0,
-            "keep", columns, False, numbers, ids,
+            sources, targets, NONE, False, 0, 0, False, 0, "keep", columns, False,
+            numbers, ids, is_checked=False,
         )  # fmt: skip
         room = vertex_count, self.starts.size
         plan = self.plan(updates, Threads(0), *room, dense=True)
@@ -410,23 +411,19 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        marks = updates.looks and updates.deletes
-        arrays: dict[str, Any] = {}
-        if most or dense:
-            size = FEW if is_few else max(most, limit)
-            arrays = _arrays(self, size, is_few, marks)
-        given: Any = (updates.targets, updates.sources)[self.turned]
-        regions = self.region, (self.top, self.slots)
-        if is_few and most:
-            _put(self, regions, updates.kinds, *given)
-        elif not is_few:
-            memory.write(arrays["table"], _table_of(self, regions))
-            arrays |= _own_arrays(updates, given, most)
-            ends = (arrays["other"], arrays["at"])[self.turned]
-            (updates.sources, updates.targets), updates.kinds = ends, arrays["kinds"]
-            updates.kept = updates.kept or ends
-        if not updates.is_checked:  # a kernel stores them
-            updates.kinds = arrays.get("kinds")  # type: ignore[assignment]
+        scratch = self._scratch(max(most, limit), is_few)
+        arrays, stop = scratch.arrays, scratch.begins["summary"]
+        ends: Any = (updates.targets, updates.sources)[self.turned]
+        _table_of(self, (self.region, (self.top, self.slots)), scratch.table)
+        if updates.is_checked:  # on the host
+            given, ends = (updates.kinds, *ends), (arrays["at"], arrays["other"])
+            for name, values in zip(("kinds", "at", "other"), given, strict=True):
+                if is_few:
+                    scratch.staged[name][: values.size] = values
+                else:
+                    memory.write(arrays[name], values)
+            stop = scratch.begins["order"] if is_few else stop
+        scratch.mirror.write(stop)
         begins, stops = self.queues.table[:2]
         has_runs = int(begins.tobytes() != stops.tobytes())
         return GpuPlan(
@@ -440,9 +437,23 @@ class GpuRowPool(RowPool):
                 stops=grown(self.stops, room[1], GpuMemory),
                 classes=grown(self.classes, room[1], GpuMemory), ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
+                **self._kept["marks"],
             ),
-            is_few, none, none if dense else none - self.vertex_count,
+            ends, scratch, is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
+
+    def _scratch(self, size: int, is_few: bool) -> _Scratch:
+        """Return memory for a batch; that for up to `_MOST_KEPT` entries stays."""
+        kept, key = self._kept, (is_few, max(size - 1, 63).bit_length())
+        if kept.get("slots") != self.slots:  # bits and their counts: one for each slot
+            words = (self.slots // 32 + 1,)
+            shapes = {"before": (words, np.int64), "marks": (words, np.uint32)}
+            kept |= {"slots": self.slots, "marks": _pieces(shapes)[1]}
+        if size > _MOST_KEPT:
+            return _Scratch(size, self.most_blocks, is_few, False)
+        if key not in kept:
+            kept[key] = _Scratch(1 << key[1], self.most_blocks, is_few, True)
+        return kept[key]  # type: ignore[no-any-return]
 
     # -- scan
 
@@ -596,7 +607,7 @@ class GpuRowPool(RowPool):
         spare, to = d.order, d if new is self else new
         given = (
             new is not self, ends, kept, numbers, more_kept,
-            self._kept.get("list") if plan.gone is None else plan.gone,
+            plan.scratch.none if plan.gone is None else plan.gone,
             0 if plan.gone is None else plan.gone.shape[0],
             numbers if self.ids is None else self.ids,
             spare if plan.degrees[1] is None else plan.degrees[1],
@@ -635,86 +646,84 @@ class GpuRowPool(RowPool):
         return made  # type: ignore[no-any-return]
 
 
-def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
-    """Return the arrays of `Passes` that kernels write, by name.
+class _Scratch:
+    """Memory of the passes of a batch.
 
-    Those of up to `_MOST_KEPT` entries stay with the pool.
+    Parameters
+    ----------
+    size : int
+        The most entries, and the most touched rows.
+    blocks : int
+        `GpuRowPool.most_blocks`.
+    is_few : bool
+        Whether the host writes the updates, and reads all results, in one copy each.
+    stays : bool
+        Whether later batches use the memory, too.
+
+    Attributes
+    ----------
+    arrays : dict
+        The arrays of `Passes` by name.
+    begins : dict
+        The first bytes of those that the host writes or reads, in one block.
+    places : dict
+        First byte and type of those that later readers need, in the block's tail.
+    mirror : Mirror
+        Of the block: of all, or of "table" and "summary".
+    staged : dict
+        Views of its bytes on the host, by name.
     """
-    kept: dict[str, Any] = pool._kept
-    if "gate" not in kept:
-        kept["gate"] = memory.filled((1,), 0, np.int64)
-        kept["list"] = memory.empty((1, 1), np.uint32)
-    if (is_few or deletes) and kept.get("slots") != pool.slots:
-        words = (pool.slots // 32 + 1,)
-        made = _pieces({"before": (words, np.int64), "marks": (words, np.uint32)})[1]
-        kept |= {"slots": pool.slots, "all marks": made}
-    found = kept.get("few" if is_few else "many")
-    if found is None or found["wide"].shape[1] < size + 2:
-        stays = size <= _MOST_KEPT
-        size = 1 << max(size - 1, 1).bit_length() if stays else size
-        found = _new_arrays(kept, size, pool.most_blocks, is_few)
-        if stays:
-            kept["few" if is_few else "many"] = found
-    marks = {"before": found["totals"], "marks": pool.numbers}  # not written
-    if is_few or deletes:
-        marks = kept["all marks"]
-    return {"gate": kept["gate"], **marks, **found}
+
+    def __init__(self, size: int, blocks: int, is_few: bool, stays: bool) -> None:
+        self.is_few, self.stays, room = is_few, stays, (-(-size // 8) * 8,)
+        block, made = _pieces({
+            "table": ((5, CLASS_COUNT), np.int64),
+            "summary": ((passes.SUMMARY,), np.int64), "kinds": (room, np.uint8),
+            "at": (room, np.int32), "other": (room, np.int32),
+            "order": (room, np.int32), "fates": (room, np.uint8),
+            "outcomes": (room, np.uint8),
+        })  # fmt: skip
+        self.begins = {n: a.address - made["table"].address for n, a in made.items()}
+        first = self.begins["kinds"]
+        self.places = {n: (at - first, made[n].dtype) for n, at in self.begins.items()}
+        self._tail = memory.piece_of(block, first, block.size - first, 1)
+        self.mirror = memory.Mirror(block, block.size if is_few else first)
+        self.staged = {}
+        for name, array in made.items():
+            size_of = array.size * array.dtype.itemsize
+            part = self.mirror.bytes[self.begins[name] :][:size_of]
+            if part.size:
+                self.staged[name] = part.view(array.dtype).reshape(array.shape)
+        self.table, self.summary = self.staged["table"], self.staged["summary"]
+        self.none = memory.empty((1, 1), np.uint32)
+        self.arrays = made | _pieces({
+            "work": ((passes.WORK, size + 1), np.int32),
+            "wide": ((passes.WIDE, size + 2), np.int64),
+            "totals": ((blocks,), np.int64),
+            "digits": ((blocks, sorts_cuda.DIGITS), np.int64),
+        })[1] | {"gate": memory.filled((1,), 0, np.int64)}  # fmt: skip
+
+    def read(self, stays: bool) -> tuple[Array, Any]:
+        """Return the summary and the tail; if that `stays`, later batches keep it."""
+        self.mirror.read(self.begins["summary"])
+        tail, copies = self._tail, stays and self.stays
+        if self.is_few:
+            tail = self.mirror.bytes[self.begins["kinds"] :]
+            tail = tail.copy() if copies else tail
+        elif copies:
+            tail = memory.copy_of(tail)
+        return self.summary, tail
 
 
-def _put(pool: GpuRowPool, regions: Any, *given: Any) -> None:
-    """Write the table and updates: kinds, which kernels may write, and their ends."""
-    few, staged = pool._kept["few"], pool._kept["staged"]
-    names, (*_, end), table = ("kinds", "at", "other"), given, staged["table"]
-    _table_of(pool, regions, table)
-    if isinstance(end, np.ndarray):
-        for name, array in zip(names, given, strict=True):
-            staged[name][: array.size] = array
-        table = staged.reshape(1).view(np.uint8)[: _FIELDS["summary"][1]]
-    else:
-        for name, array in zip(names, given, strict=True):
-            memory.copy(few[name], array)
-    memory.write(few["table"], table)
-
-
-def _own_arrays(updates: Updates, given: tuple[Any, Any], most: int) -> dict[str, Any]:
-    """Return the arrays of a large batch that stay after it, by name.
-
-    `given` are the ends at rows, and the other ones. Those that callers may overwrite
-    are copied, and kernels write the kinds of their updates.
-    """
-    names, size = ("kinds", "at", "other"), given[0].size
-    shapes: dict[str, Any] = {"order": ((most,), np.int32), "fates": ((most,), "u1")}
-    is_copied = not updates.is_checked and updates.kept is None
-    if is_copied:
-        types = zip(names, ("u1", np.int32, np.int32), strict=True)
-        shapes |= {name: ((size,), kind) for name, kind in types}
-    made = _pieces(shapes)[1] | {"outcomes": memory.empty((size,), np.uint8)}
-    for name, array in zip(names, (updates.kinds, *given), strict=True):
-        if is_copied:
-            memory.copy(made[name], array)
-        else:
-            made[name] = uploaded(array)
-    return made
-
-
-def _new_arrays(
-    kept: dict[str, Any], size: int, blocks: int, is_few: bool
-) -> dict[str, Any]:
-    """Return arrays for up to `size` entries and touched rows, by name."""
-    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-        "work": ((passes.WORK, size + 1), np.int32),
-        "wide": ((passes.WIDE, size + 2), np.int64),
-        "totals": ((blocks,), np.int64),
-        "digits": ((blocks, sorts_cuda.DIGITS), np.int64),
-    }
-    if not is_few:
-        table = (5, CLASS_COUNT), np.int64
-        summary = (passes.SUMMARY,), np.int64
-        return _pieces(shapes | {"summary": summary, "table": table})[1]
-    made = {name: (kind.shape, kind.base) for name, (kind, _) in _FIELDS.items()}
-    kept["block"], made = _pieces(made)
-    kept["staged"] = np.zeros((), _BLOCK)
-    return made | _pieces(shapes)[1]
+def _stored(
+    tail: Any, places: dict[str, tuple[int, Any]], name: str, count: int
+) -> Array:
+    """Return the first entries of an array in the tail of a block, on the host."""
+    begin, dtype = places[name]
+    size = count * dtype.itemsize
+    if isinstance(tail, np.ndarray):
+        return tail[begin : begin + size].view(dtype)  # type: ignore[no-any-return]
+    return on_host(memory.piece_of(tail, begin, size, dtype.itemsize).view(dtype))
 
 
 def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:

@@ -138,7 +138,7 @@ HUB_BITS = 32
 #: is_sided, is_dense, looks, has_marks : 1 if the keys of pairs have sides; if all rows
 #:     are laid out anew; if outcomes depend on the present edges; if edges may leave
 #: has_runs, checks : 1 if there are free runs; if ids may be out of range, and all
-#:     updates are of the same kind, which kernels store
+#:     updates are of the same kind: kernels store it, and copies of the ends
 #: blocks : 1, or the number of blocks that share a pass
 #: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
 #: starts, stops, classes : by vertex: slots of its row, and size class of its run
@@ -154,7 +154,6 @@ Passes = namedtuple(
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
     "has_runs checks blocks at other kinds outcomes starts stops classes ends numbers "
     "order fates work wide marks before totals digits gate summary table runs",
-    defaults=[None] * 21,  # type: ignore[misc]  # arrays: none if there is no update
 )
 
 
@@ -222,19 +221,19 @@ def is_marked(number, d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _list_entries(d):  # type: ignore[no-untyped-def]
+def _list_entries(d, at, other):  # type: ignore[no-untyped-def]
     """Store row and other end of each place; row `none` for one without an entry."""
     for k in range(cuda.grid(1), d.summary.size, threads(d)):
         d.summary[k] = 0
     if d.checks != 0:
         meet(d)
     for i in range(cuda.grid(1), d.most >> d.sides, threads(d)):
-        row, end = d.at[i], d.other[i]
+        row, end = at[i], other[i]
+        if d.checks != 0:
+            d.at[i], d.other[i], d.kinds[i] = row, end, 1 - d.has_marks
         if d.checks != 0 and (min(row, end) < 0 or max(row, end) >= d.none):
             row = end = int32(-1)
             cuda.atomic.add(d.summary, BAD, 1)
-        if d.checks != 0:
-            d.kinds[i] = 1 - d.has_marks
         d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
         for side in range(1 + d.sides):
             is_there = row >= 0 and (side == 0 or row != end)
@@ -684,9 +683,9 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
+def _list_batch(d, at, other, counts, parts):  # type: ignore[no-untyped-def]
     """Sort updates into entries, rows and pairs, and number the slots of rows."""
-    _list_entries(d)
+    _list_entries(d, at, other)
     meet(d)
     turn, turns = int64(0), 1 + 2 * d.looks
     while turn < turns:  # one text of the sort: it is long
@@ -754,10 +753,10 @@ def _lay(is_summed, d, parts):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def list_batch(d):  # type: ignore[no-untyped-def]
+def list_batch(d, at, other):  # type: ignore[no-untyped-def]
     """Run the passes before `match`: sort the updates, list rows and pairs."""
     counts = cuda.shared.array(COUNTS, int32)
-    _list_batch(d, counts, cuda.shared.array(WARPS, int64))
+    _list_batch(d, at, other, counts, cuda.shared.array(WARPS, int64))
 
 
 @kernel(cache=True)
@@ -777,12 +776,12 @@ def find_runs(d):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(FEW_THREADS, 1))
-def plan_batch(d, marks_copies):  # type: ignore[no-untyped-def]
+def plan_batch(d, at, other, marks_copies):  # type: ignore[no-untyped-def]
     """Run all passes of a small batch: the first block sorts, all look for pairs."""
     counts = cuda.shared.array(COUNTS, int32)
     parts = cuda.shared.array(WARPS, int64)
     if cuda.blockIdx.x == 0:
-        _list_batch(d, counts, parts)
+        _list_batch(d, at, other, counts, parts)
     if d.looks != 0:
         meet_grid(d)
         _match(d)

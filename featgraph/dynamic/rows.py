@@ -281,10 +281,9 @@ class Updates:
         Ids of inserted edges by number of entry; set before `RowPool.prepare`.
     is_checked : bool
         Whether ids are known to be those of vertices. If not, a plan refuses others.
-    kept : pair of arrays, optional
-        Copies of sources and targets for the log, if callers may overwrite those.
     outcomes : uint8, (M,)
-        The outcome of each update, as a code; set by `RowPool.plan`.
+        The outcome of each update, as a code, or a function that returns them; set by
+        `RowPool.plan`.
     """
 
     sources: Array
@@ -301,7 +300,6 @@ class Updates:
     numbers: Array | None = None
     ids: Array | None = None
     is_checked: bool = True
-    kept: Any = None
     outcomes: Any = None
 
 
@@ -315,6 +313,8 @@ class Plan:
         not count yet.
     is_dense : bool
         Whether all rows are planned, as for another pool.
+    given : pair of arrays, or of functions that return them
+        Sources and targets of the updates, which the log keeps.
     tally : int64
         Counts: of updates by outcome, of edges, rows and runs. Indices are constants of
         `kernels_cpu`.
@@ -337,6 +337,7 @@ class Plan:
         Those of `RowPool` after the batch; `lost` is the increase.
     """
 
+    given: Any = None
     tally: Any = None
     came = left = 0
     wanted: Any = None

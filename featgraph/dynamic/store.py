@@ -563,11 +563,12 @@ class _Step:
     def _counts(self, plan: Plan) -> list[int]:
         """Return counts of outcomes; raise GraphInputError for refused updates."""
         kernels, outcomes = self.kernels, self.updates.outcomes
+        size = self.batch.sources.size
         counts: list[int] = plan.tally[: kernels.CAME].tolist()
         if not self.updates.looks:
-            counts[kernels.INSERTED] = outcomes.size - self.dropped
+            counts[kernels.INSERTED] = size - self.dropped
         counts[kernels.IGNORED] = 0
-        counts[kernels.IGNORED] = outcomes.size - sum(counts[: kernels.EDGES])
+        counts[kernels.IGNORED] = size - sum(counts[: kernels.EDGES])
         if counts[kernels.REPEATED]:
             self.bad.append(int(np.argmax(on_host(outcomes) == kernels.REPEATED)))
         if counts[kernels.MISSING] and self.batch.missing == "error":
@@ -663,9 +664,7 @@ class _Step:
         size = born + gone + changed + batch.births + batch.deaths.size
         return Record(
             store.next_number, self.vertices, batch.deaths,
-            updates.kept or (updates.sources, updates.targets), updates.has_twins,
-            plan.entries,
-            plan.shift, left, other, size,
+            plan.given, updates.has_twins, plan.entries, plan.shift, left, other, size,
         )  # fmt: skip
 
     def _living(self) -> tuple[Array | None, Array | None]:

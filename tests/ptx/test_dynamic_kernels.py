@@ -40,10 +40,10 @@ D = types.NamedTuple(
 )
 
 SIGNATURES = [
-    (passes.list_batch, (D,)),
+    (passes.list_batch, (D, I32, I32)),
     (passes.find_runs, (D,)),
     (passes.match, (D, YES)),
-    (passes.plan_batch, (D, YES)),
+    (passes.plan_batch, (D, I32, I32, YES)),
     (passes.lay_rows, (D, YES)),
     (reads.copy_rows, (D, N, N, YES, U32, N, U32, U32)),
     (
