@@ -27,7 +27,6 @@ from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.batches import Batch, on_host, require_choice
-from featgraph.dynamic.inputs import ids_of
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
@@ -40,11 +39,11 @@ from featgraph.dynamic.rows import (
     edges_of,
     grown,
 )
+from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import (
-    checked_values,
     copied_ends,
+    copied_values,
     marked,
-    surveyed,
     taken,
 )
 
@@ -132,34 +131,28 @@ class _GpuBatch(Batch):
 
 def gpu_batch(
     sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
-    vertex_count: int, loops: str, **options: Any,
+    **options: Any,
 ) -> Batch | None:  # fmt: skip
-    """Check updates that are in memory of the GPU.
+    """Return a batch of updates that are in memory of the GPU.
 
     Return None if they are not, or if the host has to check them; `checked_batch` has
-    the parameters. Ids are checked, and ends copied, when the batch is planned. Unless
-    `loops` is "keep", self-loops are counted here, and a batch that has some is
-    downloaded.
+    the parameters. The plan of the batch checks the values of ids and weights.
     """
     if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
         return None
     for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
         if name in options:
             require_choice(options[name], choices, name)
-    ends, loop_count = copied_ends(sources, targets, is_shared=True), 0
-    if ends is not None and loops != "keep" and kinds:
-        least, most, loop_count = surveyed(*ends)
-        ends = ends if least >= 0 and most < vertex_count else None
+    ends = copied_ends(sources, targets, is_shared=True)
     if ends is None:
         return None
     count, made = ends[0].size, {}
     for name, (dtype, width) in spec.items() if kinds else ():
-        values = checked_values(columns[name], count) if width is None else None
+        values = copied_values(columns[name], count) if width is None else None
         if values is None or values.dtype != dtype:
             return None
         made[name] = values
-    batch = _GpuBatch(*ends, columns=made, insertions=count if kinds else 0, **options)
-    return batch.on_host() if loop_count else batch
+    return _GpuBatch(*ends, NONE, made, count if kinds else 0, deaths=NONE, **options)
 
 
 class GpuPlan(Plan):
@@ -184,6 +177,7 @@ class GpuPlan(Plan):
     values : for each column, the arguments of `write_values`
     entries : functions that return places and fates of entries
     gone : uint32, where the edges that leave are listed; None: nowhere
+    dead, turned : `GpuRowPool.dead`, and vertices that lose and get its mark
     """
 
     count = 0
@@ -193,6 +187,8 @@ class GpuPlan(Plan):
     summary: Any = None
     sums: list[int]
     gone: Any = None
+    dead: Any = None
+    turned: Any = ()
 
     def __init__(
         self, updates: Updates, d: Passes, ends: Any, scratch: _Scratch, is_few: bool,
@@ -215,11 +211,14 @@ class GpuPlan(Plan):
         self.summary, self.tally = summary, summary[: passes.BORN + 1]
         self.sums = sums = summary[: passes.HUB_LIST].tolist()
         self.came, self.left = sums[passes.CAME], sums[passes.GONE]
+        self.is_bad = sums[passes.BAD] > 0
         self.count, size = sums[passes.ENTRIES], updates.sources.size
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
         stored = partial(_stored, tail, scratch.places)
-        self.entries = tuple(partial(stored, n, self.count) for n in ("order", "fates"))
-        self.given = tuple(partial(stored, n, size) for n in ("other", "at"))
+        self.entries = (
+            partial(stored, "order", self.count), partial(stored, "fates", self.count),
+        )  # fmt: skip
+        self.given = partial(stored, "other", size), partial(stored, "at", size)
         updates.outcomes = partial(stored, "outcomes", size)
 
     def run(self, kernel: Any, blocks: int, *arguments: Any, threads: int = 0) -> None:
@@ -254,6 +253,8 @@ class GpuRowPool(RowPool):
         self.turned = slice(None, None, -1 if along == "out" else 1)
         #: The most blocks that can wait for each other.
         self.most_blocks = memory.multiprocessors()
+        #: By vertex: 1 if it is deleted; None until one is. Along "in" alone.
+        self.dead: Any = None
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
         self.degrees: Any = None
         self.out_degrees: Any = None
@@ -326,7 +327,7 @@ class GpuRowPool(RowPool):
             passes_over.append((out, rows.size, False, 1))
         elif not self.is_twice:
             is_in_set = memory.filled((vertex_count,), 0, np.uint8)
-            memory.launch_over(reads.mark_rows, rows.size, rows, is_in_set)
+            memory.launch_over(reads.mark_rows, rows.size, rows, 1, is_in_set)
             passes_over.append((self, vertex_count, True, 0))
         guess = FEW + 4 * rows.size * self.top // vertex_count
         count, room = min(guess, 2 * self.top + 1), 0
@@ -382,9 +383,10 @@ class GpuRowPool(RowPool):
                 for marks_copies in (False, True)[: 1 + is_some]:
                     memory.launch(passes.match, blocks, d, marks_copies)
             plan.run(passes.find_runs, d.blocks)
+        weights = None if updates.is_checked else updates.columns.get("weight")
+        if weights is not None and weights.dtype.kind == "f":
+            memory.launch_over(find_nan, weights.size, weights, plan.scratch.bad)
         plan.read(self.along == "in")
-        if plan.sums[passes.BAD]:  # raises
-            ids_of(on_host(updates.sources), on_host(updates.targets), room[0])
         return plan
 
     def filled(
@@ -424,6 +426,9 @@ class GpuRowPool(RowPool):
                     memory.write(arrays[name], values)
             stop = scratch.begins["order"] if is_few else stop
         scratch.mirror.write(stop)
+        rows = {"starts": self.starts, "stops": self.stops, "classes": self.classes}
+        if self.starts.size < room[1]:
+            rows = {n: grown(array, room[1], GpuMemory) for n, array in rows.items()}
         begins, stops = self.queues.table[:2]
         has_runs = int(begins.tobytes() != stops.tobytes())
         return GpuPlan(
@@ -432,10 +437,9 @@ class GpuRowPool(RowPool):
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
                 int(updates.deletes), has_runs, int(not updates.is_checked),
-                1 if is_few else self.most_blocks,
-                starts=grown(self.starts, room[1], GpuMemory),
-                stops=grown(self.stops, room[1], GpuMemory),
-                classes=grown(self.classes, room[1], GpuMemory), ends=self.ends,
+                int(self.dead is not None), int(updates.no_loops),
+                1 if is_few else self.most_blocks, **rows,
+                dead=self.classes if self.dead is None else self.dead, ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
                 **self._kept["marks"],
             ),
@@ -510,7 +514,7 @@ class GpuRowPool(RowPool):
         plan.hubs, plan.hub_lengths = hubs[order], lengths[order]
 
     def _lay_out(self, plan: GpuPlan, fresh: Any, needed: int) -> None:
-        fresh._kept = self._kept  # scratch arrays of batches
+        fresh._kept, fresh.dead = self._kept, self.dead
         table = memory.upload(_table_of(self, [(0, needed)]))
         plan.d = plan.d._replace(table=table, regions=1)
         plan.run(passes.lay_rows, plan.d.blocks, False)
@@ -557,10 +561,17 @@ class GpuRowPool(RowPool):
         new = self if plan.fresh is None else plan.fresh
         plan.updates, updates.numbers = updates, uploaded(updates.numbers)
         updates.columns = {name: uploaded(a) for name, a in updates.columns.items()}
+        capacity = plan.d.starts.size
         plan.degrees = tuple(
-            None if a is None else grown(a, plan.d.starts.size, GpuMemory)
+            None if a is None else grown(a, capacity, GpuMemory)
             for a in (self.degrees, self.out_degrees)
         )
+        born, deaths = updates.turned
+        is_new = deaths.size > 0 or (self.dead is not None and born.size > 0)
+        if is_new and self.along == "in":
+            dead = _zeros(capacity, np.uint8) if self.dead is None else self.dead
+            plan.dead = grown(dead, capacity, GpuMemory)
+            plan.turned = [memory.upload(ids) for ids in updates.turned]
         for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
             kept = to
             if plan.fresh is None and plan.left:
@@ -632,6 +643,10 @@ class GpuRowPool(RowPool):
             self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
             self.queues.table[1] += plan.freed
         new.degrees, new.out_degrees = plan.degrees
+        if plan.turned:
+            new.dead = plan.dead
+            for mark, ids in enumerate(plan.turned):
+                memory.launch_over(reads.mark_rows, ids.size, ids, mark, new.dead)
         changes = plan.summary[passes.LENGTHS :][: HUB + 1]
         new.length_counts = new.length_counts + changes
         new.length_counts[0] += 0 if plan.is_dense else plan.born
@@ -695,6 +710,7 @@ class _Scratch:
             if part.size:
                 self.staged[name] = part.view(array.dtype).reshape(array.shape)
         self.table, self.summary = self.staged["table"], self.staged["summary"]
+        self.bad = part_of(made["summary"].view(np.int32), 2 * passes.BAD, 1)
         self.none = memory.empty((1, 1), np.uint32)
         self.arrays = made | _pieces({
             "work": ((passes.WORK, size + 1), np.int32),

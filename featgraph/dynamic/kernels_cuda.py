@@ -70,7 +70,8 @@ MOST_RANKED = 32
 #: CUT : slots that are needed in the first region of free memory
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 #: COMING, LEAVING : rows that get a run, and that give one back
-#: BAD : updates whose ends are no vertices
+#: BAD : updates that the host has to check: of ids that are no living vertices, and of
+#:     loops unless they are kept; more than 0 if a weight is not a number
 #: IS_LONG : 1 if a row has more than `MOST_RANKED` entries
 COMING, LEAVING, BAD, IS_LONG = 17, 18, 19, 20
 #: From HUB_LIST on: up to so many of the HUBS rows. Then, by size class, runs that are
@@ -139,9 +140,11 @@ HUB_BITS = 32
 #:     are laid out anew; if outcomes depend on the present edges; if edges may leave
 #: has_runs, checks : 1 if there are free runs; if ids may be out of range, and all
 #:     updates are of the same kind: kernels store it, and copies of the ends
+#: has_dead, no_loops : 1 if `dead` marks vertices; if loops are dropped or refused
 #: blocks : 1, or the number of blocks that share a pass
 #: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
-#: starts, stops, classes : by vertex: slots of its row, and size class of its run
+#: starts, stops, classes, dead : by vertex: slots of its row, size class of its run,
+#:     and 1 if it is deleted
 #: ends, numbers : by slot: the other end, and twice the number of the insertion, plus 1
 #:     in the row of the source if edges stand at both of their ends
 #: order, fates : by entry: its place, and what becomes of it (`kernels_cpu`)
@@ -152,8 +155,9 @@ HUB_BITS = 32
 Passes = namedtuple(
     "Passes",
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
-    "has_runs checks blocks at other kinds outcomes starts stops classes ends numbers "
-    "order fates work wide marks before totals digits gate summary table runs",
+    "has_runs checks has_dead no_loops blocks at other kinds outcomes starts stops "
+    "classes dead ends numbers order fates work wide marks before totals digits gate "
+    "summary table runs",
 )
 
 
@@ -231,9 +235,12 @@ def _list_entries(d, at, other):  # type: ignore[no-untyped-def]
         row, end = at[i], other[i]
         if d.checks != 0:
             d.at[i], d.other[i], d.kinds[i] = row, end, 1 - d.has_marks
-        if d.checks != 0 and (min(row, end) < 0 or max(row, end) >= d.none):
-            row = end = int32(-1)
-            cuda.atomic.add(d.summary, BAD, 1)
+            is_bad = min(row, end) < 0 or max(row, end) >= d.none
+            if not is_bad and d.has_dead != 0:
+                is_bad = d.dead[row] != 0 or d.dead[end] != 0
+            if is_bad or (d.no_loops != 0 and row == end):
+                row = end = int32(-1)
+                cuda.atomic.add(d.summary, BAD, 1)
         d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
         for side in range(1 + d.sides):
             is_there = row >= 0 and (side == 0 or row != end)

@@ -252,18 +252,19 @@ class EdgeStore:
 
         Arrays on a GPU are checked and copied there if that is where the graph is.
         """
-        if self.target == "cuda" and self.living is None:
+        if self.target == "cuda":
             from featgraph.dynamic.gpu_pools import gpu_batch  # imports the dialect
 
-            found = gpu_batch(
-                sources, targets, kinds, columns, self.columns, vertex_count,
-                loops=self.loops, **options,
-            )  # fmt: skip
-            if found is not None:
+            given = sources, targets, kinds, columns
+            if (found := gpu_batch(*given, self.columns, **options)) is not None:
                 return found
-        return checked_batch(
+        made = checked_batch(
             sources, targets, kinds, columns, self.columns, vertex_count, **options
         )
+        if self.living is not None and not made.births:  # those take ids of dead ones
+            self.require_living(made.sources, "sources")
+            self.require_living(made.targets, "targets")
+        return made
 
     def _empty(self, along: str, is_twice: bool, slots: int) -> RowPool:
         """Return an empty pool of the target."""
@@ -487,7 +488,7 @@ class _Step:
     def _updates(self) -> Updates:
         store, batch, kernels = self.store, self.batch, self.kernels
         sources, targets, self.dropped = batch.sources, batch.targets, 0
-        # A batch on a GPU has no loops unless they are kept: see `gpu_batch`.
+        # The plan of a batch on a GPU looks for loops.
         is_here = isinstance(sources, np.ndarray)
         if store.loops != "keep" and is_here:
             is_loop = (sources == targets) & (batch.kinds == 1)
@@ -503,6 +504,8 @@ class _Step:
             sources, targets, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
             batch.columns or {}, not store.directed, is_checked=is_here,
+            no_loops=store.loops != "keep" and not deletes,
+            turned=(self.vertices, batch.deaths),
         )  # fmt: skip
 
     def _policy(self) -> tuple[int, int]:
@@ -538,6 +541,8 @@ class _Step:
         with Threads(0 if store.target == "cuda" else work) as threads:
             for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
+                if plan.is_bad:
+                    return self._on_host()
                 if along == "in":
                     counts = self._counts(plan)
                     made = self._result(counts)
@@ -550,6 +555,14 @@ class _Step:
                 plans[along] = plan
             self._finish(plans, counts, made.version)
             return made
+
+    def _on_host(self) -> UpdateResult:
+        """Check a batch of a GPU on the host, and apply it if no error is raised."""
+        store, given = self.store, self.batch.on_host()
+        return store.apply(store.checked(
+            given.sources, given.targets, given.kinds == 1, given.columns,
+            self.room[0], copies=given.copies, missing=given.missing,
+        ))  # fmt: skip
 
     def _result(self, counts: list[int]) -> UpdateResult:
         kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
