@@ -221,10 +221,6 @@ class GpuPlan(Plan):
         self.given = partial(stored, "other", size), partial(stored, "at", size)
         updates.outcomes = partial(stored, "outcomes", size)
 
-    def run(self, kernel: Any, blocks: int, *arguments: Any, threads: int = 0) -> None:
-        """Launch a kernel whose blocks may meet."""
-        memory.launch(kernel, blocks, self.d, *arguments, threads=threads or THREADS)
-
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
         memory.launch_over(kernel, self.count, self.d, *arguments)
@@ -372,17 +368,17 @@ class GpuRowPool(RowPool):
         is_some = is_some and updates.deletes
         if plan.is_few and not plan.is_idle:
             meet = updates.looks and self.slots > LEAST_SHARED
-            plan.run(
-                passes.plan_batch, self.most_blocks if meet else 1, *plan.ends, is_some,
-                threads=min(THREADS, FEW_THREADS),
+            memory.launch(
+                passes.plan_batch, self.most_blocks if meet else 1, d, *plan.ends,
+                is_some, threads=min(THREADS, FEW_THREADS),
             )  # fmt: skip
         elif not plan.is_idle:
-            plan.run(passes.list_batch, d.blocks, *plan.ends)
+            memory.launch(passes.list_batch, d.blocks, d, *plan.ends, threads=THREADS)
             if updates.looks:
                 blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
                 for marks_copies in (False, True)[: 1 + is_some]:
                     memory.launch(passes.match, blocks, d, marks_copies)
-            plan.run(passes.find_runs, d.blocks)
+            memory.launch(passes.find_runs, d.blocks, d, threads=THREADS)
         weights = None if updates.is_checked else updates.columns.get("weight")
         if weights is not None and weights.dtype.kind == "f":
             memory.launch_over(find_nan, weights.size, weights, plan.scratch.bad)
@@ -481,7 +477,7 @@ class GpuRowPool(RowPool):
         if len(regions) > 2:  # kernels take the first and the last alone
             table = memory.upload(_table_of(self, regions))
             plan.d = plan.d._replace(table=table, regions=len(regions))
-            plan.run(passes.lay_rows, plan.d.blocks, True)
+            memory.launch(passes.lay_rows, plan.d.blocks, plan.d, True, threads=THREADS)
             cuts = memory.read(table)[passes.CUTS, : len(regions)].tolist()
         regions[:, 0] += np.diff(cuts, prepend=0)
         if cuts[-1] < short or regions[-1, 0] > regions[-1, 1]:
@@ -517,7 +513,7 @@ class GpuRowPool(RowPool):
         fresh._kept, fresh.dead = self._kept, self.dead
         table = memory.upload(_table_of(self, [(0, needed)]))
         plan.d = plan.d._replace(table=table, regions=1)
-        plan.run(passes.lay_rows, plan.d.blocks, False)
+        memory.launch(passes.lay_rows, plan.d.blocks, plan.d, False, threads=THREADS)
 
     # -- apply
 
@@ -559,34 +555,49 @@ class GpuRowPool(RowPool):
     def prepare(self, plan: GpuPlan, updates: Updates) -> None:
         """Prepare all writes, so that `apply` allocates no memory: see `RowPool`."""
         new = self if plan.fresh is None else plan.fresh
-        plan.updates, updates.numbers = updates, uploaded(updates.numbers)
-        updates.columns = {name: uploaded(a) for name, a in updates.columns.items()}
-        capacity = plan.d.starts.size
-        plan.degrees = tuple(
-            None if a is None else grown(a, capacity, GpuMemory)
-            for a in (self.degrees, self.out_degrees)
-        )
+        plan.updates, capacity = updates, plan.d.starts.size
+        plan.degrees = self.degrees, self.out_degrees
+        if capacity > self.starts.size:
+            plan.degrees = tuple(
+                None if a is None else grown(a, capacity, GpuMemory)
+                for a in plan.degrees
+            )
         born, deaths = updates.turned
         is_new = deaths.size > 0 or (self.dead is not None and born.size > 0)
         if is_new and self.along == "in":
             dead = _zeros(capacity, np.uint8) if self.dead is None else self.dead
             plan.dead = grown(dead, capacity, GpuMemory)
             plan.turned = [memory.upload(ids) for ids in updates.turned]
-        for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
-            kept = to
-            if plan.fresh is None and plan.left:
-                size = plan.sums[passes.COPIED] * width
-                kept = _spare(self._kept, len(plan.writes), size, old.dtype)
-            plan.writes.append((old, width, to, kept))
+        if updates.numbers is not None:
+            updates.numbers = uploaded(updates.numbers)
+        bits = to = kept = self._bits()
+        if new is not self:
+            to = kept = new._bits()
+        elif plan.left:
+            kept = self._spare(bits, plan.sums[passes.COPIED])
+        for old, there, spare in zip(bits, to, kept, strict=True):
+            plan.writes.append((*old, there[0], spare[0]))
+        if not updates.columns or not plan.count:
+            return
+        updates.columns = {name: uploaded(a) for name, a in updates.columns.items()}
         for name, column in new.columns.items():
-            values = updates.columns.get(name)
-            if values is None or not plan.count:
-                continue
-            sources = plan.row(passes.SOURCE, plan.count)
+            values, sources = updates.columns[name], plan.row(passes.SOURCE, plan.count)
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = _combine(plan, self.columns[name], values)
             given = bits_of(values), width_of(values), sources
             plan.values.append((*given, bits_of(column), width_of(column)))
+
+    def _spare(self, bits: list[tuple[Any, int]], edges: int) -> list[tuple[Any, int]]:
+        """Return arrays through which edges are copied; small ones stay."""
+        size, kept = self._kept.get("spare", (0, ()))
+        if size < edges or len(kept) != len(bits):
+            stays = edges <= _MOST_SPARE
+            size = 2 * edges if stays else edges
+            shapes: Any = {k: ((size * w,), a.dtype) for k, (a, w) in enumerate(bits)}
+            kept = [(made, 1) for made in _pieces(shapes)[1].values()]
+            if stays:
+                self._kept["spare"] = size, kept
+        return kept  # type: ignore[no-any-return]
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
@@ -610,13 +621,13 @@ class GpuRowPool(RowPool):
         d, updates, ids = plan.d, plan.updates, plan.updates.ids
         (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
         turns = 1 + (new is self and plan.left > 0)
-        launches = [] if plan.is_idle else [(turn, turn + 1) for turn in range(turns)]
+        launches: Any = () if plan.is_idle else ((0, 1), (1, 2))[:turns]
         work = max(plan.sums[passes.COPIED] // passes.STEPS, d.most, 1)
         blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
-            launches, blocks = [(0, turns)], self.most_blocks
+            launches, blocks = ((0, 2),), self.most_blocks
         spare, to = d.order, d if new is self else new
-        given = (
+        more = (
             new is not self, ends, kept, numbers, more_kept,
             plan.scratch.none if plan.gone is None else plan.gone,
             0 if plan.gone is None else plan.gone.shape[0],
@@ -628,12 +639,13 @@ class GpuRowPool(RowPool):
             to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
             plan.degrees[0] is not None, new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
-        run = partial(plan.run, threads=COPY_THREADS)
         for turn in launches:
-            run(reads.apply_batch, blocks, *turn, turn[1] == turns, *given)
+            given = *turn, turn[1] == turns, *more
+            memory.launch(reads.apply_batch, blocks, d, *given, threads=COPY_THREADS)
         for write in others:
             for turn in launches:
-                run(reads.copy_rows, blocks, *turn, new is not self, *write)
+                given = *turn, new is not self, *write
+                memory.launch(reads.copy_rows, blocks, d, *given, threads=COPY_THREADS)
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
         if new.ids is not None and ids is not None:
@@ -740,17 +752,6 @@ def _stored(
     if isinstance(tail, np.ndarray):
         return tail[begin : begin + size].view(dtype)  # type: ignore[no-any-return]
     return on_host(memory.piece_of(tail, begin, size, dtype.itemsize).view(dtype))
-
-
-def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:
-    """Return memory through which edges are copied; a small one stays in `kept`."""
-    name = f"spare {number}"
-    if name not in kept or kept[name].size < size:
-        made = memory.empty((2 * size,), dtype)
-        if size > _MOST_SPARE:
-            return made
-        kept[name] = made
-    return kept[name]
 
 
 def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:

@@ -463,6 +463,8 @@ class _Step:
         The number of vertices and the vertex capacity after the batch.
     bad : list of int
         Updates that policies refuse.
+    is_refit : bool
+        Whether all rows of a pool are laid out anew.
     dropped : int
         The number of loops that are dropped.
     counts : list of int
@@ -471,7 +473,7 @@ class _Step:
 
     def __init__(self, store: EdgeStore, batch: Batch) -> None:
         self.store, self.batch, self.kernels = store, batch, numba_kernels()
-        self.vertices = store.next_vertices(batch.births)
+        self.vertices = store.next_vertices(batch.births) if batch.births else NONE
         self.freed = batch.births and min(batch.births, len(store.free_vertices))
         count = store.vertex_count + batch.births - self.freed
         if count > MAX_VERTEX_COUNT:
@@ -537,6 +539,7 @@ class _Step:
     def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
         store, updates = self.store, self.updates
         plans: dict[str, Plan] = {}
+        self.is_refit = False
         work = updates.sources.size + (store.edge_count if dense else 0)
         with Threads(0 if store.target == "cuda" else work) as threads:
             for along, pool in store.pools.items():
@@ -552,6 +555,7 @@ class _Step:
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
                     pool.refit(plan, partial(store._slots_for, pool))
+                    self.is_refit = True
                 plans[along] = plan
             self._finish(plans, counts, made.version)
             return made
@@ -630,7 +634,6 @@ class _Step:
         if batch.deaths.size:
             store.free_vertices.reserve(batch.deaths.size)
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
-        moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
             store.pools = {
                 along: own.apply(plans[along]) for along, own in store.pools.items()
@@ -658,7 +661,7 @@ class _Step:
             store.edge_count += came - gone
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
-            store.moves += moved
+            store.moves += moved or self.is_refit
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
