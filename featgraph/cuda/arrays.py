@@ -214,10 +214,9 @@ class Mirror:
         """Copy the bytes before `stop` to the GPU; asynchronous."""
         _driver().streams.start_write(self._there, self._own, stop, 0)
 
-    def read(self, begin: int) -> None:
-        """Copy the bytes from `begin` on from the GPU, and wait for all work."""
-        size = self.bytes.size - begin
-        _driver().read(self._own + begin, self._there + begin, size)
+    def read(self, begin: int, stop: int) -> None:
+        """Copy some bytes from the GPU, and wait for all work."""
+        _driver().read(self._own + begin, self._there + begin, stop - begin)
 
 
 def streams() -> Streams:

@@ -44,7 +44,10 @@ _NO_EDGES = _EMPTY, _EMPTY, np.empty(0, np.int64)
 
 @dataclass(eq=False)
 class Batch:
-    """Updates that are applied as a whole, in arrays of their own.
+    """Updates that are applied as a whole.
+
+    Arrays are copies of those of the caller. If ends are on a GPU, the batch inserts or
+    deletes alone, and has no `kinds`; ends are then those of the caller.
 
     Attributes
     ----------
@@ -76,10 +79,6 @@ class Batch:
     deaths: Array = field(default_factory=lambda: _EMPTY)
     copies: str = "all"
     missing: str = "ignore"
-
-    def on_host(self) -> Batch:
-        """Return this batch; a batch on a GPU returns a copy on the host."""
-        return self
 
 
 class UpdateResult:

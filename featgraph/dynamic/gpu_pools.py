@@ -55,7 +55,8 @@ THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 _MOST_BLOCKS = 1056
 #: One block alone plans a small batch on a pool of up to so many slots.
 LEAST_SHARED = 4096
-#: Most entries of a batch whose arrays stay with the pool, 204 bytes each.
+#: Most entries of a batch whose arrays stay with the pool: 222 bytes for each, and
+#: 18 bytes of page-locked memory. There is one set of arrays a power of two.
 _MOST_KEPT = 1 << 18
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
@@ -116,19 +117,6 @@ class GpuMemory(HostMemory):
     bits_of: Any = staticmethod(bits_of)
 
 
-class _GpuBatch(Batch):
-    """Updates in memory of the GPU: all insert, or all delete; `kinds` is empty."""
-
-    def on_host(self) -> Batch:
-        """Return the same batch on the host."""
-        return Batch(
-            on_host(self.sources), on_host(self.targets),
-            np.full(self.sources.size, self.insertions > 0, np.uint8),
-            {name: on_host(a) for name, a in (self.columns or {}).items()},
-            self.insertions, copies=self.copies, missing=self.missing,
-        )  # fmt: skip
-
-
 def gpu_batch(
     sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
     **options: Any,
@@ -152,7 +140,7 @@ def gpu_batch(
         if values is None or values.dtype != dtype:
             return None
         made[name] = values
-    return _GpuBatch(*ends, NONE, made, count if kinds else 0, deaths=NONE, **options)
+    return Batch(*ends, NONE, made, count if kinds else 0, deaths=NONE, **options)
 
 
 class GpuPlan(Plan):
@@ -207,14 +195,14 @@ class GpuPlan(Plan):
         scratch, updates, tail = self.scratch, self.updates, np.empty(0, np.uint8)
         summary = np.zeros(passes.SUMMARY, np.int64)
         if not self.is_idle:
-            summary, tail = scratch.read(is_first)
+            summary, tail = scratch.read(self.is_few, is_first)
         self.summary, self.tally = summary, summary[: passes.BORN + 1]
         self.sums = sums = summary[: passes.HUB_LIST].tolist()
         self.came, self.left = sums[passes.CAME], sums[passes.GONE]
         self.is_bad = sums[passes.BAD] > 0
         self.count, size = sums[passes.ENTRIES], updates.sources.size
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
-        stored = partial(_stored, tail, scratch.places)
+        stored = partial(_stored, tail, scratch.begins)
         self.entries = (
             partial(stored, "order", self.count), partial(stored, "fates", self.count),
         )  # fmt: skip
@@ -244,7 +232,7 @@ class GpuRowPool(RowPool):
     ) -> None:
         super().__init__(along, is_twice, slots, vertex_capacity, spec)
         #: Arrays of the passes of small batches, which stay.
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[Any, Any] = {}
         #: Turns a pair around where rows are those of the sources of edges.
         self.turned = slice(None, None, -1 if along == "out" else 1)
         #: The most blocks that can wait for each other.
@@ -409,18 +397,19 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        scratch = self._scratch(max(most, limit), is_few)
+        scratch = self._scratch(max(most, limit))
         arrays, stop = scratch.arrays, scratch.begins["summary"]
         ends: Any = (updates.targets, updates.sources)[self.turned]
-        _table_of(self, (self.region, (self.top, self.slots)), scratch.table)
+        regions = self.region, (self.top, self.slots)
+        _table_of(self, regions, scratch.staged["table"])
         if updates.is_checked:  # on the host
             given, ends = (updates.kinds, *ends), (arrays["at"], arrays["other"])
             for name, values in zip(("kinds", "at", "other"), given, strict=True):
-                if is_few:
+                if scratch.stays:
                     scratch.staged[name][: values.size] = values
                 else:
                     memory.write(arrays[name], values)
-            stop = scratch.begins["order"] if is_few else stop
+            stop = scratch.begins["order" if scratch.stays else "summary"]
         scratch.mirror.write(stop)
         rows = {"starts": self.starts, "stops": self.stops, "classes": self.classes}
         if self.starts.size < room[1]:
@@ -442,17 +431,17 @@ class GpuRowPool(RowPool):
             ends, scratch, is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
 
-    def _scratch(self, size: int, is_few: bool) -> _Scratch:
+    def _scratch(self, size: int) -> _Scratch:
         """Return memory for a batch; that for up to `_MOST_KEPT` entries stays."""
-        kept, key = self._kept, (is_few, max(size - 1, 63).bit_length())
+        kept, key = self._kept, max(size - 1, 63).bit_length()
         if kept.get("slots") != self.slots:  # bits and their counts: one for each slot
             words = (self.slots // 32 + 1,)
             shapes = {"before": (words, np.int64), "marks": (words, np.uint32)}
             kept |= {"slots": self.slots, "marks": _pieces(shapes)[1]}
         if size > _MOST_KEPT:
-            return _Scratch(size, self.most_blocks, is_few, False)
+            return _Scratch(size, self.most_blocks, False)
         if key not in kept:
-            kept[key] = _Scratch(1 << key[1], self.most_blocks, is_few, True)
+            kept[key] = _Scratch(1 << key, self.most_blocks, True)
         return kept[key]  # type: ignore[no-any-return]
 
     # -- scan
@@ -682,8 +671,6 @@ class _Scratch:
         The most entries, and the most touched rows.
     blocks : int
         `GpuRowPool.most_blocks`.
-    is_few : bool
-        Whether the host writes the updates, and reads all results, in one copy each.
     stays : bool
         Whether later batches use the memory, too.
 
@@ -692,17 +679,16 @@ class _Scratch:
     arrays : dict
         The arrays of `Passes` by name.
     begins : dict
-        The first bytes of those that the host writes or reads, in one block.
-    places : dict
-        First byte and type of those that later readers need, in the block's tail.
+        The first bytes of those that the host writes or reads, in one block. The tail
+        of the block, from "kinds" on, has those that later readers need.
     mirror : Mirror
-        Of the block: of all, or of "table" and "summary".
+        Of the block; of "table" and "summary" alone unless it stays.
     staged : dict
         Views of its bytes on the host, by name.
     """
 
-    def __init__(self, size: int, blocks: int, is_few: bool, stays: bool) -> None:
-        self.is_few, self.stays, room = is_few, stays, (-(-size // 8) * 8,)
+    def __init__(self, size: int, blocks: int, stays: bool) -> None:
+        self.stays, room = stays, (-(-size // 8) * 8,)
         block, made = _pieces({
             "table": ((5, CLASS_COUNT), np.int64),
             "summary": ((passes.SUMMARY,), np.int64), "kinds": (room, np.uint8),
@@ -712,45 +698,41 @@ class _Scratch:
         })  # fmt: skip
         self.begins = {n: a.address - made["table"].address for n, a in made.items()}
         first = self.begins["kinds"]
-        self.places = {n: (at - first, made[n].dtype) for n, at in self.begins.items()}
-        self._tail = memory.piece_of(block, first, block.size - first, 1)
-        self.mirror = memory.Mirror(block, block.size if is_few else first)
-        self.staged = {}
-        for name, array in made.items():
-            size_of = array.size * array.dtype.itemsize
-            part = self.mirror.bytes[self.begins[name] :][:size_of]
-            if part.size:
-                self.staged[name] = part.view(array.dtype).reshape(array.shape)
-        self.table, self.summary = self.staged["table"], self.staged["summary"]
+        self.mirror = memory.Mirror(block, block.size if stays else first)
+        self.staged = {
+            n: self.mirror.bytes[at:][: prod(made[n].shape) * made[n].dtype.itemsize]
+            .view(made[n].dtype).reshape(made[n].shape)
+            for n, at in self.begins.items() if at < self.mirror.bytes.size
+        }  # fmt: skip
+        self.tail = memory.piece_of(block, first, block.size - first, 1)
         self.bad = part_of(made["summary"].view(np.int32), 2 * passes.BAD, 1)
         self.none = memory.empty((1, 1), np.uint32)
-        self.arrays = made | _pieces({
+        self.arrays = made | {"gate": memory.filled((1,), 0, np.int64)} | _pieces({
             "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((blocks,), np.int64),
             "digits": ((blocks, sorts_cuda.DIGITS), np.int64),
-        })[1] | {"gate": memory.filled((1,), 0, np.int64)}  # fmt: skip
+        })[1]  # fmt: skip
 
-    def read(self, stays: bool) -> tuple[Array, Any]:
-        """Return the summary and the tail; if that `stays`, later batches keep it."""
-        self.mirror.read(self.begins["summary"])
-        tail, copies = self._tail, stays and self.stays
-        if self.is_few:
-            tail = self.mirror.bytes[self.begins["kinds"] :]
+    def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:
+        """Return the summary, and the tail: a copy if `is_kept` beyond the batch."""
+        first, stop = self.begins["summary"], self.begins["kinds"]
+        tail, copies = self.tail, is_kept and self.stays
+        self.mirror.read(first, self.mirror.bytes.size if is_few else stop)
+        if is_few:
+            tail = self.mirror.bytes[stop:]
             tail = tail.copy() if copies else tail
         elif copies:
             tail = memory.copy_of(tail)
-        return self.summary, tail
+        return self.staged["summary"], tail
 
 
-def _stored(
-    tail: Any, places: dict[str, tuple[int, Any]], name: str, count: int
-) -> Array:
+def _stored(tail: Any, begins: dict[str, int], name: str, count: int) -> Array:
     """Return the first entries of an array in the tail of a block, on the host."""
-    begin, dtype = places[name]
-    size = count * dtype.itemsize
+    dtype = np.dtype(np.uint8 if name in {"fates", "outcomes"} else np.int32)
+    begin, size = begins[name] - begins["kinds"], count * dtype.itemsize
     if isinstance(tail, np.ndarray):
-        return tail[begin : begin + size].view(dtype)  # type: ignore[no-any-return]
+        return tail[begin : begin + size].view(dtype)
     return on_host(memory.piece_of(tail, begin, size, dtype.itemsize).view(dtype))
 
 

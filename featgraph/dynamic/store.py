@@ -562,10 +562,11 @@ class _Step:
 
     def _on_host(self) -> UpdateResult:
         """Check a batch of a GPU on the host, and apply it if no error is raised."""
-        store, given = self.store, self.batch.on_host()
+        store, given = self.store, self.batch
+        columns = {name: on_host(a) for name, a in (given.columns or {}).items()}
         return store.apply(store.checked(
-            given.sources, given.targets, given.kinds == 1, given.columns,
-            self.room[0], copies=given.copies, missing=given.missing,
+            on_host(given.sources), on_host(given.targets), given.insertions > 0,
+            columns, self.room[0], copies=given.copies, missing=given.missing,
         ))  # fmt: skip
 
     def _result(self, counts: list[int]) -> UpdateResult:
@@ -597,10 +598,9 @@ class _Step:
 
     def _refuse(self, first: int) -> None:
         """Raise GraphInputError for an update that a policy refuses."""
-        batch = self.batch.on_host()
-        u, v = int(batch.sources[first]), int(batch.targets[first])
-        kind = "repeat"
-        if not batch.kinds[first]:
+        batch, kind = self.batch, "repeat"
+        u, v = (int(on_host(e)[first]) for e in (batch.sources, batch.targets))
+        if not batch.insertions or (batch.kinds.size and not batch.kinds[first]):
             kind = "missing"
         elif u == v and self.store.loops == "error":
             kind = "loop"

@@ -65,7 +65,7 @@ SIGNATURES = [
     (reads.take_rows, (U32, N, I32, U32, N)),
     (reads.measure_all, (I32, I32, I32)),
     (reads.count_ends, (N, I32, I32, I32, I32)),
-    (reads.mark_rows, (I32, U8)),
+    (reads.mark_rows, (I32, N, U8)),
     (reads.list_edges, (N, I32, YES, N, U8, I32, I32, I32, I64, I32S)),
 ]  # fmt: skip
 
