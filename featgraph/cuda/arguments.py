@@ -58,9 +58,6 @@ def tuples_of(arguments: Iterable[Any]) -> tuple[int, ...]:
 
 def flatten(arguments: Iterable[Any], tuples: Sequence[int]) -> list[Any]:
     """Return the arguments with namedtuples at some positions replaced by fields."""
-    if tuples == (0,):  # the usual case: `d` alone
-        first, *others = arguments
-        return [*first, *others]
     flat = list(arguments)
     for place in reversed(tuples):
         flat[place : place + 1] = flat[place]
@@ -116,7 +113,7 @@ class ArrayWords:
         layout, strides = layout_of(shape, tuple(array.strides), item)
         words = (0, 0, array.size, item, self._address_of(array), *shape, *strides)
         type_ = ParameterType(_name_of(array.dtype), len(shape), layout)
-        return self.same_type(type_), np.array(words, np.int64)
+        return self._types.setdefault(type_, type_), np.array(words, np.int64)
 
 
 class PackedArguments:

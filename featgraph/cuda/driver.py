@@ -148,8 +148,9 @@ _SCALARS = frozenset(
 
 
 def address_of(array: Any) -> int:
-    """Return the device address of an array of the dialect."""
-    return array.device_ctypes_pointer.value or 0
+    """Return the device address of a `Strided`, or of an array of the dialect."""
+    known: int | None = getattr(array, "address", None)
+    return array.device_ctypes_pointer.value or 0 if known is None else known
 
 
 def device_of(array: Any) -> int:
@@ -252,12 +253,13 @@ _EVENTS = 16
 
 
 class _OfThread(threading.local):
-    """A thread's ring of events, and whether its context is current."""
+    """A thread's ring of events, whether its context is current, and its GPU."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.turn = 0
         self.has_context = False
+        self.gpu: int | None = None
 
 
 class Driver:
@@ -353,8 +355,11 @@ class Driver:
 
     def current_gpu(self) -> int:
         """Return the ordinal of the context's GPU."""
-        self.enter()
-        return int(self.check(self.api.cuCtxGetDevice()))
+        own = self._own
+        if own.gpu is None:
+            self.enter()
+            own.gpu = int(self.check(self.api.cuCtxGetDevice()))
+        return own.gpu
 
     def memory_bytes(self) -> int:
         """Return the bytes of memory of the context's GPU."""

@@ -44,7 +44,10 @@ _NO_EDGES = _EMPTY, _EMPTY, np.empty(0, np.int64)
 
 @dataclass(eq=False)
 class Batch:
-    """Updates that are applied as a whole, in arrays of their own.
+    """Updates that are applied as a whole.
+
+    Arrays are copies of those of the caller. If ends are on a GPU, the batch inserts or
+    deletes alone, and has no `kinds`; ends are then those of the caller.
 
     Attributes
     ----------
@@ -76,10 +79,6 @@ class Batch:
     deaths: Array = field(default_factory=lambda: _EMPTY)
     copies: str = "all"
     missing: str = "ignore"
-
-    def on_host(self) -> Batch:
-        """Return this batch; a batch on a GPU returns a copy on the host."""
-        return self
 
 
 class UpdateResult:
@@ -120,9 +119,11 @@ class UpdateResult:
 
 
 def on_host(array: Any) -> Array:
-    """Return an array on the host; one on a GPU is copied."""
+    """Return an array on the host; one on a GPU is copied, a function is called."""
     if isinstance(array, np.ndarray):
         return array
+    if callable(array):
+        return array()  # type: ignore[no-any-return]
     from featgraph.cuda import arrays  # imports the dialect
 
     return arrays.read(array) if array.size else np.empty(array.shape, array.dtype)
@@ -234,12 +235,12 @@ class Record:
         The insertion number of update 0.
     births, deaths : int32
         Inserted and deleted vertices.
-    ends : pair of int32, (M,)
+    ends : pair of int32, (M,), or of functions that return them
         Sources and targets of the updates.
     has_twins : bool
         Whether the graph is undirected. Then each edge is in two rows, and is listed in
         the direction in which it was given.
-    entries : pair of arrays
+    entries : pair of arrays, or of functions that return them
         `HostPlan.order` and `HostPlan.fates`.
     shift : int
         `HostPlan.shift`.

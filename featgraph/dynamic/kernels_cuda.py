@@ -71,7 +71,8 @@ MOST_RANKED = 32
 #: CUT : slots that are needed in the first region of free memory
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 #: COMING, LEAVING : rows that get a run, and that give one back
-#: BAD : updates whose ends are no vertices
+#: BAD : updates that the host has to check: of ids that are no living vertices, and of
+#:     loops unless they are kept; more than 0 if a weight is not a number
 #: IS_LONG : 1 if a row has more than `MOST_RANKED` entries
 #: IS_SHARED : 1 if a row of `LONG` edges is copied
 COMING, LEAVING, BAD, IS_LONG, IS_SHARED = range(17, 22)
@@ -140,10 +141,12 @@ HUB_BITS = 32
 #: is_sided, is_dense, looks, has_marks : 1 if the keys of pairs have sides; if all rows
 #:     are laid out anew; if outcomes depend on the present edges; if edges may leave
 #: has_runs, checks : 1 if there are free runs; if ids may be out of range, and all
-#:     updates are of the same kind, which kernels store
+#:     updates are of the same kind: kernels store it, and copies of the ends
+#: has_dead, no_loops : 1 if `dead` marks vertices; if loops are dropped or refused
 #: blocks : 1, or the number of blocks that share a pass
 #: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
-#: starts, stops, classes : by vertex: slots of its row, and size class of its run
+#: starts, stops, classes, dead : by vertex: slots of its row, size class of its run,
+#:     and 1 if it is deleted
 #: ends, numbers : by slot: the other end, and twice the number of the insertion, plus 1
 #:     in the row of the source if edges stand at both of their ends
 #: order, fates : by entry: its place, and what becomes of it (`kernels_cpu`)
@@ -154,9 +157,9 @@ HUB_BITS = 32
 Passes = namedtuple(
     "Passes",
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
-    "has_runs checks blocks at other kinds outcomes starts stops classes ends numbers "
-    "order fates work wide marks before totals digits gate summary table runs",
-    defaults=[None] * 21,  # type: ignore[misc]  # arrays: none if there is no update
+    "has_runs checks has_dead no_loops blocks at other kinds outcomes starts stops "
+    "classes dead ends numbers order fates work wide marks before totals digits gate "
+    "summary table runs",
 )
 
 
@@ -224,19 +227,22 @@ def is_marked(number, d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _list_entries(d):  # type: ignore[no-untyped-def]
+def _list_entries(d, at, other):  # type: ignore[no-untyped-def]
     """Store row and other end of each place; row `none` for one without an entry."""
     for k in range(cuda.grid(1), d.summary.size, threads(d)):
         d.summary[k] = 0
     if d.checks != 0:
         meet(d)
     for i in range(cuda.grid(1), d.most >> d.sides, threads(d)):
-        row, end = d.at[i], d.other[i]
-        if d.checks != 0 and (min(row, end) < 0 or max(row, end) >= d.none):
-            row = end = int32(-1)
-            cuda.atomic.add(d.summary, BAD, 1)
+        row, end = at[i], other[i]
         if d.checks != 0:
-            d.kinds[i] = 1 - d.has_marks
+            d.at[i], d.other[i], d.kinds[i] = row, end, 1 - d.has_marks
+            is_bad = min(row, end) < 0 or max(row, end) >= d.none
+            if not is_bad and d.has_dead != 0:
+                is_bad = d.dead[row] != 0 or d.dead[end] != 0
+            if is_bad or (d.no_loops != 0 and row == end):
+                row = end = int32(-1)
+                cuda.atomic.add(d.summary, BAD, 1)
         d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
         for side in range(1 + d.sides):
             is_there = row >= 0 and (side == 0 or row != end)
@@ -687,9 +693,9 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
+def _list_batch(d, at, other, counts, parts):  # type: ignore[no-untyped-def]
     """Sort updates into entries, rows and pairs, and number the slots of rows."""
-    _list_entries(d)
+    _list_entries(d, at, other)
     meet(d)
     turn, turns = int64(0), 1 + 2 * d.looks
     while turn < turns:  # one text of the sort: it is long
@@ -757,10 +763,10 @@ def _lay(is_summed, d, parts):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def list_batch(d):  # type: ignore[no-untyped-def]
+def list_batch(d, at, other):  # type: ignore[no-untyped-def]
     """Run the passes before `match`: sort the updates, list rows and pairs."""
     counts = cuda.shared.array(COUNTS, int32)
-    _list_batch(d, counts, cuda.shared.array(WARPS, int64))
+    _list_batch(d, at, other, counts, cuda.shared.array(WARPS, int64))
 
 
 @kernel(cache=True)
@@ -780,12 +786,12 @@ def find_runs(d):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(FEW_THREADS, 1))
-def plan_batch(d, marks_copies):  # type: ignore[no-untyped-def]
+def plan_batch(d, at, other, marks_copies):  # type: ignore[no-untyped-def]
     """Run all passes of a small batch: the first block sorts, all look for pairs."""
     counts = cuda.shared.array(COUNTS, int32)
     parts = cuda.shared.array(WARPS, int64)
     if cuda.blockIdx.x == 0:
-        _list_batch(d, counts, parts)
+        _list_batch(d, at, other, counts, parts)
     if d.looks != 0:
         meet_grid(d)
         _match(d)

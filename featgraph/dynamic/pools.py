@@ -282,6 +282,7 @@ class RowPool:
         born = room[0] if dense else room[0] - self.vertex_count
         combines = updates.policy == kernels.COMBINE
         plan = HostPlan(threads, rows, first, count, combines, room[0], born, dense)
+        plan.given = updates.sources, updates.targets
         threads.share(
             threads.bounds(count), kernels.read_entries, keys, at, other, updates.kinds,
             plan.order, plan.ends, plan.fates,

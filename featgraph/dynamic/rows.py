@@ -280,11 +280,15 @@ class Updates:
     ids : uint32, (2 M,), optional
         Ids of inserted edges by number of entry; set before `RowPool.prepare`.
     is_checked : bool
-        Whether ids are known to be those of vertices. If not, a plan refuses others.
-    kept : pair of arrays, optional
-        Copies of sources and targets for the log, if callers may overwrite those.
+        Whether the updates are in memory of the host, which has checked them. A plan
+        checks others.
+    no_loops : bool
+        Whether a plan finds a loop to be bad, as it finds an id of no vertex.
+    turned : pair of int32
+        The ids of vertices that are inserted, and that are deleted.
     outcomes : uint8, (M,)
-        The outcome of each update, as a code; set by `RowPool.plan`.
+        The outcome of each update, as a code, or a function that returns them; set by
+        `RowPool.plan`.
     """
 
     sources: Array
@@ -301,7 +305,8 @@ class Updates:
     numbers: Array | None = None
     ids: Array | None = None
     is_checked: bool = True
-    kept: Any = None
+    no_loops: bool = False
+    turned: tuple[Array, Array] = NONE, NONE
     outcomes: Any = None
 
 
@@ -315,6 +320,10 @@ class Plan:
         not count yet.
     is_dense : bool
         Whether all rows are planned, as for another pool.
+    is_bad : bool
+        Whether the host has to check the updates; nothing else is planned then.
+    given : pair of arrays, or of functions that return them
+        Sources and targets of the updates, which the log keeps.
     tally : int64
         Counts: of updates by outcome, of edges, rows and runs. Indices are constants of
         `kernels_cpu`.
@@ -337,6 +346,8 @@ class Plan:
         Those of `RowPool` after the batch; `lost` is the increase.
     """
 
+    is_bad = False
+    given: Any = None
     tally: Any = None
     came = left = 0
     wanted: Any = None

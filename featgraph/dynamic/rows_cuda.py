@@ -55,10 +55,10 @@ def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-
 
 
 @kernel(cache=True)
-def mark_rows(rows, is_in_set):  # type: ignore[no-untyped-def]
-    """Mark vertices in a set."""
+def mark_rows(rows, mark, marks):  # type: ignore[no-untyped-def]
+    """Store the same mark for some vertices."""
     for e in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
-        is_in_set[rows[e]] = 1
+        marks[rows[e]] = mark
 
 
 @kernel(cache=True)

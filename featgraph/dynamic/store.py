@@ -252,18 +252,19 @@ class EdgeStore:
 
         Arrays on a GPU are checked and copied there if that is where the graph is.
         """
-        if self.target == "cuda" and self.living is None:
+        if self.target == "cuda":
             from featgraph.dynamic.gpu_pools import gpu_batch  # imports the dialect
 
-            found = gpu_batch(
-                sources, targets, kinds, columns, self.columns, vertex_count,
-                loops=self.loops, **options,
-            )  # fmt: skip
-            if found is not None:
+            given = sources, targets, kinds, columns
+            if (found := gpu_batch(*given, self.columns, **options)) is not None:
                 return found
-        return checked_batch(
+        made = checked_batch(
             sources, targets, kinds, columns, self.columns, vertex_count, **options
         )
+        if self.living is not None and not made.births:  # those take ids of dead ones
+            self.require_living(made.sources, "sources")
+            self.require_living(made.targets, "targets")
+        return made
 
     def _empty(self, along: str, is_twice: bool, slots: int) -> RowPool:
         """Return an empty pool of the target."""
@@ -462,6 +463,8 @@ class _Step:
         The number of vertices and the vertex capacity after the batch.
     bad : list of int
         Updates that policies refuse.
+    is_refit : bool
+        Whether all rows of a pool are laid out anew.
     dropped : int
         The number of loops that are dropped.
     counts : list of int
@@ -470,7 +473,7 @@ class _Step:
 
     def __init__(self, store: EdgeStore, batch: Batch) -> None:
         self.store, self.batch, self.kernels = store, batch, numba_kernels()
-        self.vertices = store.next_vertices(batch.births)
+        self.vertices = store.next_vertices(batch.births) if batch.births else NONE
         self.freed = batch.births and min(batch.births, len(store.free_vertices))
         count = store.vertex_count + batch.births - self.freed
         if count > MAX_VERTEX_COUNT:
@@ -487,7 +490,7 @@ class _Step:
     def _updates(self) -> Updates:
         store, batch, kernels = self.store, self.batch, self.kernels
         sources, targets, self.dropped = batch.sources, batch.targets, 0
-        # A batch on a GPU has no loops unless they are kept: see `gpu_batch`.
+        # The plan of a batch on a GPU looks for loops.
         is_here = isinstance(sources, np.ndarray)
         if store.loops != "keep" and is_here:
             is_loop = (sources == targets) & (batch.kinds == 1)
@@ -503,6 +506,8 @@ class _Step:
             sources, targets, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
             batch.columns or {}, not store.directed, is_checked=is_here,
+            no_loops=store.loops != "keep" and not deletes,
+            turned=(self.vertices, batch.deaths),
         )  # fmt: skip
 
     def _policy(self) -> tuple[int, int]:
@@ -534,10 +539,13 @@ class _Step:
     def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
         store, updates = self.store, self.updates
         plans: dict[str, Plan] = {}
+        self.is_refit = False
         work = updates.sources.size + (store.edge_count if dense else 0)
         with Threads(0 if store.target == "cuda" else work) as threads:
             for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
+                if plan.is_bad:
+                    return self._on_host()
                 if along == "in":
                     counts = self._counts(plan)
                     made = self._result(counts)
@@ -547,9 +555,19 @@ class _Step:
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
                     pool.refit(plan, partial(store._slots_for, pool))
+                    self.is_refit = True
                 plans[along] = plan
             self._finish(plans, counts, made.version)
             return made
+
+    def _on_host(self) -> UpdateResult:
+        """Check a batch of a GPU on the host, and apply it if no error is raised."""
+        store, given = self.store, self.batch
+        columns = {name: on_host(a) for name, a in (given.columns or {}).items()}
+        return store.apply(store.checked(
+            on_host(given.sources), on_host(given.targets), given.insertions > 0,
+            columns, self.room[0], copies=given.copies, missing=given.missing,
+        ))  # fmt: skip
 
     def _result(self, counts: list[int]) -> UpdateResult:
         kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
@@ -563,11 +581,12 @@ class _Step:
     def _counts(self, plan: Plan) -> list[int]:
         """Return counts of outcomes; raise GraphInputError for refused updates."""
         kernels, outcomes = self.kernels, self.updates.outcomes
+        size = self.batch.sources.size
         counts: list[int] = plan.tally[: kernels.CAME].tolist()
         if not self.updates.looks:
-            counts[kernels.INSERTED] = outcomes.size - self.dropped
+            counts[kernels.INSERTED] = size - self.dropped
         counts[kernels.IGNORED] = 0
-        counts[kernels.IGNORED] = outcomes.size - sum(counts[: kernels.EDGES])
+        counts[kernels.IGNORED] = size - sum(counts[: kernels.EDGES])
         if counts[kernels.REPEATED]:
             self.bad.append(int(np.argmax(on_host(outcomes) == kernels.REPEATED)))
         if counts[kernels.MISSING] and self.batch.missing == "error":
@@ -579,10 +598,9 @@ class _Step:
 
     def _refuse(self, first: int) -> None:
         """Raise GraphInputError for an update that a policy refuses."""
-        batch = self.batch.on_host()
-        u, v = int(batch.sources[first]), int(batch.targets[first])
-        kind = "repeat"
-        if not batch.kinds[first]:
+        batch, kind = self.batch, "repeat"
+        u, v = (int(on_host(e)[first]) for e in (batch.sources, batch.targets))
+        if not batch.insertions or (batch.kinds.size and not batch.kinds[first]):
             kind = "missing"
         elif u == v and self.store.loops == "error":
             kind = "loop"
@@ -616,7 +634,6 @@ class _Step:
         if batch.deaths.size:
             store.free_vertices.reserve(batch.deaths.size)
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
-        moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
             store.pools = {
                 along: own.apply(plans[along]) for along, own in store.pools.items()
@@ -644,7 +661,7 @@ class _Step:
             store.edge_count += came - gone
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
-            store.moves += moved
+            store.moves += moved or self.is_refit
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
@@ -663,9 +680,7 @@ class _Step:
         size = born + gone + changed + batch.births + batch.deaths.size
         return Record(
             store.next_number, self.vertices, batch.deaths,
-            updates.kept or (updates.sources, updates.targets), updates.has_twins,
-            plan.entries,
-            plan.shift, left, other, size,
+            plan.given, updates.has_twins, plan.entries, plan.shift, left, other, size,
         )  # fmt: skip
 
     def _living(self) -> tuple[Array | None, Array | None]:

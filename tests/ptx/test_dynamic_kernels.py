@@ -40,10 +40,10 @@ D = types.NamedTuple(
 )
 
 SIGNATURES = [
-    (passes.list_batch, (D,)),
+    (passes.list_batch, (D, I32, I32)),
     (passes.find_runs, (D,)),
     (passes.match, (D, YES)),
-    (passes.plan_batch, (D, YES)),
+    (passes.plan_batch, (D, I32, I32, YES)),
     (passes.lay_rows, (D, YES)),
     (reads.copy_rows, (D, N, N, YES, U32, N, U32, U32)),
     (
@@ -65,7 +65,7 @@ SIGNATURES = [
     (reads.take_rows, (U32, N, I32, U32, N)),
     (reads.measure_all, (I32, I32, I32)),
     (reads.count_ends, (N, I32, I32, I32, I32)),
-    (reads.mark_rows, (I32, U8)),
+    (reads.mark_rows, (I32, N, U8)),
     (reads.list_edges, (N, I32, YES, N, U8, I32, I32, I32, I64, I32S)),
 ]  # fmt: skip
 
