@@ -213,10 +213,6 @@ class GpuPlan(Plan):
         """Launch a kernel that goes over entries."""
         memory.launch_over(kernel, self.count, self.d, *arguments)
 
-    def row(self, number: int, count: int) -> Any:
-        """Return some entries of a row of `Passes.work`."""
-        return part_of(self.d.work, number * self.d.work.shape[1], count)
-
 
 class GpuRowPool(RowPool):
     """The rows of one direction in memory of the GPU: see `RowPool`.
@@ -524,22 +520,17 @@ class GpuRowPool(RowPool):
         plan.over_entries(reads.give_ids, free, free.size, next_id, ids)
         return ids
 
-    def list_changed(
-        self, plan: GpuPlan, updates: Updates
-    ) -> tuple[tuple[Any, ...], int]:
+    def list_changed(self, plan: GpuPlan, updates: Updates) -> tuple[Any, int]:
         """List and count edges that get other values: see `RowPool.list_changed`."""
-        found = memory.filled((1,), 0, np.int32)
-        types = np.uint8, np.int32, np.int32, np.uint32
-        out = tuple(memory.filled((plan.count,), 0, t) for t in types)
-        for (values, value_width, sources, _, width), column in zip(
-            plan.values, self.columns.values(), strict=True
-        ):
-            plan.over_entries(
-                reads.list_changed, bits_of(column), width, values, value_width,
-                sources, updates.has_twins, *out, found,
-            )  # fmt: skip
-        count = int(memory.read(found)[0])
-        return out if count else (), count
+        out, is_first = memory.empty((4, plan.count), np.uint32), True
+        for value, old in zip(plan.values, self._bits()[2:], strict=False):
+            given = *value[:3], updates.has_twins, is_first, out
+            plan.over_entries(reads.list_changed, *old, *given)
+            is_first = False
+        at = plan.scratch.begins["summary"] + 8 * passes.CHANGED
+        plan.scratch.mirror.read(at, at + 8)
+        count = int(plan.summary[passes.CHANGED])
+        return out if count else None, count
 
     def prepare(self, plan: GpuPlan, updates: Updates) -> None:
         """Prepare all writes, so that `apply` allocates no memory: see `RowPool`."""
@@ -569,12 +560,11 @@ class GpuRowPool(RowPool):
         if not updates.columns or not plan.count:
             return
         updates.columns = {name: uploaded(a) for name, a in updates.columns.items()}
-        for name, column in new.columns.items():
-            values, sources = updates.columns[name], plan.row(passes.SOURCE, plan.count)
+        for name, column in zip(self.columns, to[2:], strict=False):
+            values, sources = updates.columns[name], plan.scratch.sources
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = _combine(plan, self.columns[name], values)
-            given = bits_of(values), width_of(values), sources
-            plan.values.append((*given, bits_of(column), width_of(column)))
+            plan.values.append((bits_of(values), width_of(values), sources, *column))
 
     def _spare(self, bits: list[tuple[Any, int]], edges: int) -> list[tuple[Any, int]]:
         """Return arrays through which edges are copied; small ones stay."""
@@ -713,6 +703,8 @@ class _Scratch:
             "totals": ((blocks,), np.int64),
             "digits": ((blocks, sorts_cuda.DIGITS), np.int64),
         })[1]  # fmt: skip
+        first = passes.SOURCE * (size + 1)
+        self.sources = part_of(self.arrays["work"], first, size)
 
     def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:
         """Return the summary, and the tail: a copy if `is_kept` beyond the batch."""
@@ -745,7 +737,7 @@ def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
     plan.over_entries(reads.take_values, bits_of(column), bits_of(current))
     order, fates = map(on_host, plan.entries)
     places = order.astype(np.uint32)
-    heads = plan.row(passes.HEAD, plan.count)
+    heads = part_of(plan.d.work, passes.HEAD * plan.d.work.shape[1], plan.count)
     made = SimpleNamespace(
         order=places << (1 - plan.d.sides), heads=on_host(heads),
         fates=fates, places=np.arange(plan.count),

@@ -73,7 +73,8 @@ BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 #: BAD : updates that the host has to check: of ids that are no living vertices, and of
 #:     loops unless they are kept; more than 0 if a weight is not a number
 #: IS_LONG : 1 if a row has more than `MOST_RANKED` entries
-COMING, LEAVING, BAD, IS_LONG = 17, 18, 19, 20
+#: CHANGED : edges that get other values, counted behind the plan
+COMING, LEAVING, BAD, IS_LONG, CHANGED = 17, 18, 19, 20, 21
 #: From HUB_LIST on: up to so many of the HUBS rows. Then, by size class, runs that are
 #: taken (TAKEN) and given back (FREED); and changes of the numbers of rows by length
 #: (LENGTHS).

@@ -135,24 +135,26 @@ def _list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def list_changed(  # type: ignore[no-untyped-def]
-    d, old, width, values, value_width, sources, is_undirected, flags, rows, ends,
-    numbers, count,
-):  # fmt: skip
+    d, old, width, values, value_width, sources, is_undirected, is_first, out
+):
     """List and count the edges that get another value in a column, if not listed yet.
 
-    Of undirected graphs, edges in the direction in which they were given alone.
+    By entry, `out` has 1 for such an edge, its row, its end and its number. Of
+    undirected graphs, edges in the direction in which they were given alone.
     """
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] != codes.REPLACES or flags[e] != 0:
+        if is_first:
+            out[0, e] = 0
+        if d.fates[e] != codes.REPLACES or out[0, e] != 0:
             continue
         slot, differs = d.wide[passes.PLACE, e], False
         for k in range(value_width):
             now = values[int64(sources[e]) * value_width + k]
             differs = differs or old[slot * width + k] != now
         if differs and not (is_undirected and (d.numbers[slot] & 1) != 0):
-            flags[e], ends[e], numbers[e] = 1, d.ends[slot], d.numbers[slot]
-            rows[e] = d.work[passes.ROW, d.work[passes.ROW_OF, e]]
-            cuda.atomic.add(count, 0, 1)
+            out[0, e], out[1, e] = 1, d.work[passes.ROW, d.work[passes.ROW_OF, e]]
+            out[2, e], out[3, e] = d.ends[slot], d.numbers[slot]
+            cuda.atomic.add(d.summary, passes.CHANGED, 1)
 
 
 @kernel(cache=True)

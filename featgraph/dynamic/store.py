@@ -671,7 +671,7 @@ class _Step:
         store, batch, updates, counts = (
             self.store, self.batch, self.updates, self.counts
         )  # fmt: skip
-        kernels, other, changed = self.kernels, (), 0
+        kernels, other, changed = self.kernels, None, 0
         if counts[kernels.REPLACED]:
             other, changed = store.pools["in"].list_changed(plan, updates)
         inserted = counts[kernels.INSERTED]
