@@ -31,7 +31,7 @@ from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
 from featgraph.dynamic.rows import (
-    NONE,
+    ALONE,
     Array,
     HostMemory,
     Spec,
@@ -40,12 +40,7 @@ from featgraph.dynamic.rows import (
     grown,
 )
 from featgraph.graph.building.gpu_edge_kernels import find_nan
-from featgraph.graph.building.gpu_edges import (
-    copied_ends,
-    copied_values,
-    marked,
-    taken,
-)
+from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
 __all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 
@@ -61,6 +56,7 @@ _MOST_KEPT = 1 << 18
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
 _MISSING = ("ignore", "error")
+_NO_KINDS = np.empty(0, np.uint8)
 #: The result of `GpuRowPool.list_left` where no edge leaves.
 _NONE_LEFT = np.empty((3, 0), np.uint32)
 
@@ -140,7 +136,7 @@ def gpu_batch(
         if values is None or values.dtype != dtype:
             return None
         made[name] = values
-    return Batch(*ends, NONE, made, count if kinds else 0, deaths=NONE, **options)
+    return Batch(*ends, _NO_KINDS, made, count if kinds else 0, **options)
 
 
 class GpuPlan(Plan):
@@ -321,7 +317,7 @@ class GpuRowPool(RowPool):
                 )  # fmt: skip
             count = int(memory.read(found)[0])
         ends = part_of(listed, 0, count), part_of(listed, room, count)
-        return *ends, np.empty(0, np.uint8)
+        return *ends, _NO_KINDS
 
     def on_host(self) -> Any:
         """Return a copy of the pool on the host, made once a version."""
@@ -378,11 +374,11 @@ class GpuRowPool(RowPool):
             ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))
         updates = Updates(
-            sources, targets, NONE, False, 0, 0, False, 0, "keep", columns, False,
+            sources, targets, _NO_KINDS, False, 0, 0, False, 0, "keep", columns, False,
             numbers, ids, is_checked=False,
         )  # fmt: skip
         room = vertex_count, self.starts.size
-        plan = self.plan(updates, Threads(0), *room, dense=True)
+        plan = self.plan(updates, ALONE, *room, dense=True)
         self.refit(plan, slots_for)
         self.prepare(plan, updates)
         return self.apply(plan)
@@ -441,14 +437,6 @@ class GpuRowPool(RowPool):
         return kept[key]  # type: ignore[no-any-return]
 
     # -- scan
-
-    def fit(self, plan: GpuPlan) -> bool:
-        """Find room for the rows that grow or shrink; return whether there is any."""
-        has_room = super().fit(plan)
-        if has_room and self.queues.runs is not plan.d.runs:
-            table = memory.upload(_table_of(self, [self.region]))
-            plan.d = plan.d._replace(runs=self.queues.runs, table=table)
-        return has_room
 
     def _moves(self, plan: GpuPlan) -> bool:
         return plan.sums[passes.COMING] + plan.sums[passes.LEAVING] > 0
@@ -542,6 +530,9 @@ class GpuRowPool(RowPool):
                 None if a is None else grown(a, capacity, GpuMemory)
                 for a in plan.degrees
             )
+        if new is self and self.queues.runs is not plan.d.runs:  # the queues moved
+            table = memory.upload(_table_of(self, [self.region]))
+            plan.d = plan.d._replace(runs=self.queues.runs, table=table)
         born, deaths = updates.turned
         is_new = deaths.size > 0 or (self.dead is not None and born.size > 0)
         if is_new and self.along == "in":
