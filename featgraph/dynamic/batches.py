@@ -246,7 +246,7 @@ class Record:
         `HostPlan.shift`.
     left : array of uint32, (3 or 4, edges)
         Rows, ends and numbers of the deleted edges.
-    other : four arrays, or ()
+    other : four arrays, or one on a GPU, uint32, (4, entries); or None
         Of entries that replaced values: a mask of those that changed any, then rows,
         ends and numbers of the edges.
     size : int
@@ -261,7 +261,7 @@ class Record:
     entries: tuple[Any, Any]
     shift: int
     left: Any
-    other: tuple[Any, ...]
+    other: Any
     size: int
 
     @cached_property
@@ -284,11 +284,12 @@ class Record:
     @cached_property
     def changed(self) -> tuple[Array, ...]:
         """Sources, targets and numbers of the edges with other values."""
-        if not self.other:
+        if self.other is None:
             return _NO_EDGES
-        is_other, rows, ends, numbers = map(on_host, self.other)
+        of_gpu = not isinstance(self.other, tuple)
+        is_other, rows, ends, numbers = on_host(self.other) if of_gpu else self.other
         at = np.flatnonzero(is_other)
-        return ends[at], rows[at], numbers[at]
+        return ends.view(np.int32)[at], rows.view(np.int32)[at], numbers[at]
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
 from featgraph.dynamic.rows import (
-    NONE,
+    ALONE,
     Array,
     HostMemory,
     Spec,
@@ -40,12 +40,7 @@ from featgraph.dynamic.rows import (
     grown,
 )
 from featgraph.graph.building.gpu_edge_kernels import find_nan
-from featgraph.graph.building.gpu_edges import (
-    copied_ends,
-    copied_values,
-    marked,
-    taken,
-)
+from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
 __all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 
@@ -61,6 +56,7 @@ _MOST_KEPT = 1 << 18
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
 _MISSING = ("ignore", "error")
+_NO_KINDS = np.empty(0, np.uint8)
 #: The result of `GpuRowPool.list_left` where no edge leaves.
 _NONE_LEFT = np.empty((3, 0), np.uint32)
 
@@ -140,7 +136,7 @@ def gpu_batch(
         if values is None or values.dtype != dtype:
             return None
         made[name] = values
-    return Batch(*ends, NONE, made, count if kinds else 0, deaths=NONE, **options)
+    return Batch(*ends, _NO_KINDS, made, count if kinds else 0, **options)
 
 
 class GpuPlan(Plan):
@@ -212,10 +208,6 @@ class GpuPlan(Plan):
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
         memory.launch_over(kernel, self.count, self.d, *arguments)
-
-    def row(self, number: int, count: int) -> Any:
-        """Return some entries of a row of `Passes.work`."""
-        return part_of(self.d.work, number * self.d.work.shape[1], count)
 
 
 class GpuRowPool(RowPool):
@@ -325,7 +317,7 @@ class GpuRowPool(RowPool):
                 )  # fmt: skip
             count = int(memory.read(found)[0])
         ends = part_of(listed, 0, count), part_of(listed, room, count)
-        return *ends, np.empty(0, np.uint8)
+        return *ends, _NO_KINDS
 
     def on_host(self) -> Any:
         """Return a copy of the pool on the host, made once a version."""
@@ -382,11 +374,11 @@ class GpuRowPool(RowPool):
             ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))
         updates = Updates(
-            sources, targets, NONE, False, 0, 0, False, 0, "keep", columns, False,
+            sources, targets, _NO_KINDS, False, 0, 0, False, 0, "keep", columns, False,
             numbers, ids, is_checked=False,
         )  # fmt: skip
         room = vertex_count, self.starts.size
-        plan = self.plan(updates, Threads(0), *room, dense=True)
+        plan = self.plan(updates, ALONE, *room, dense=True)
         self.refit(plan, slots_for)
         self.prepare(plan, updates)
         return self.apply(plan)
@@ -445,14 +437,6 @@ class GpuRowPool(RowPool):
         return kept[key]  # type: ignore[no-any-return]
 
     # -- scan
-
-    def fit(self, plan: GpuPlan) -> bool:
-        """Find room for the rows that grow or shrink; return whether there is any."""
-        has_room = super().fit(plan)
-        if has_room and self.queues.runs is not plan.d.runs:
-            table = memory.upload(_table_of(self, [self.region]))
-            plan.d = plan.d._replace(runs=self.queues.runs, table=table)
-        return has_room
 
     def _moves(self, plan: GpuPlan) -> bool:
         return plan.sums[passes.COMING] + plan.sums[passes.LEAVING] > 0
@@ -524,22 +508,17 @@ class GpuRowPool(RowPool):
         plan.over_entries(reads.give_ids, free, free.size, next_id, ids)
         return ids
 
-    def list_changed(
-        self, plan: GpuPlan, updates: Updates
-    ) -> tuple[tuple[Any, ...], int]:
+    def list_changed(self, plan: GpuPlan, updates: Updates) -> tuple[Any, int]:
         """List and count edges that get other values: see `RowPool.list_changed`."""
-        found = memory.filled((1,), 0, np.int32)
-        types = np.uint8, np.int32, np.int32, np.uint32
-        out = tuple(memory.filled((plan.count,), 0, t) for t in types)
-        for (values, value_width, sources, _, width), column in zip(
-            plan.values, self.columns.values(), strict=True
-        ):
-            plan.over_entries(
-                reads.list_changed, bits_of(column), width, values, value_width,
-                sources, updates.has_twins, *out, found,
-            )  # fmt: skip
-        count = int(memory.read(found)[0])
-        return out if count else (), count
+        out, is_first = memory.empty((4, plan.count), np.uint32), True
+        for value, old in zip(plan.values, self._bits()[2:], strict=False):
+            given = *value[:3], updates.has_twins, is_first, out
+            plan.over_entries(reads.list_changed, *old, *given)
+            is_first = False
+        at = plan.scratch.begins["summary"] + 8 * passes.CHANGED
+        plan.scratch.mirror.read(at, at + 8)
+        count = int(plan.summary[passes.CHANGED])
+        return out if count else None, count
 
     def prepare(self, plan: GpuPlan, updates: Updates) -> None:
         """Prepare all writes, so that `apply` allocates no memory: see `RowPool`."""
@@ -551,6 +530,9 @@ class GpuRowPool(RowPool):
                 None if a is None else grown(a, capacity, GpuMemory)
                 for a in plan.degrees
             )
+        if new is self and self.queues.runs is not plan.d.runs:  # the queues moved
+            table = memory.upload(_table_of(self, [self.region]))
+            plan.d = plan.d._replace(runs=self.queues.runs, table=table)
         born, deaths = updates.turned
         is_new = deaths.size > 0 or (self.dead is not None and born.size > 0)
         if is_new and self.along == "in":
@@ -569,12 +551,11 @@ class GpuRowPool(RowPool):
         if not updates.columns or not plan.count:
             return
         updates.columns = {name: uploaded(a) for name, a in updates.columns.items()}
-        for name, column in new.columns.items():
-            values, sources = updates.columns[name], plan.row(passes.SOURCE, plan.count)
+        for name, column in zip(self.columns, to[2:], strict=False):
+            values, sources = updates.columns[name], plan.scratch.sources
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = _combine(plan, self.columns[name], values)
-            given = bits_of(values), width_of(values), sources
-            plan.values.append((*given, bits_of(column), width_of(column)))
+            plan.values.append((bits_of(values), width_of(values), sources, *column))
 
     def _spare(self, bits: list[tuple[Any, int]], edges: int) -> list[tuple[Any, int]]:
         """Return arrays through which edges are copied; small ones stay."""
@@ -609,7 +590,7 @@ class GpuRowPool(RowPool):
         new = self if plan.fresh is None else plan.fresh
         d, updates, ids = plan.d, plan.updates, plan.updates.ids
         (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
-        # Edges of long rows, and those that are inserted, have slots of edges that move.
+        # Edges of long rows and inserted edges go where others are not read yet.
         waits = plan.came > 0 or plan.sums[passes.IS_SHARED] > 0
         turns = 1 + (new is self and plan.left > 0 and waits)
         launches: Any = () if plan.is_idle else ((0, 1), (1, 2))[:turns]
@@ -715,6 +696,8 @@ class _Scratch:
             "totals": ((blocks,), np.int64),
             "digits": ((blocks, sorts_cuda.DIGITS), np.int64),
         })[1]  # fmt: skip
+        first = passes.SOURCE * (size + 1)
+        self.sources = part_of(self.arrays["work"], first, size)
 
     def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:
         """Return the summary, and the tail: a copy if `is_kept` beyond the batch."""
@@ -747,7 +730,7 @@ def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
     plan.over_entries(reads.take_values, bits_of(column), bits_of(current))
     order, fates = map(on_host, plan.entries)
     places = order.astype(np.uint32)
-    heads = plan.row(passes.HEAD, plan.count)
+    heads = part_of(plan.d.work, passes.HEAD * plan.d.work.shape[1], plan.count)
     made = SimpleNamespace(
         order=places << (1 - plan.d.sides), heads=on_host(heads),
         fates=fates, places=np.arange(plan.count),

@@ -75,7 +75,8 @@ BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 #:     loops unless they are kept; more than 0 if a weight is not a number
 #: IS_LONG : 1 if a row has more than `MOST_RANKED` entries
 #: IS_SHARED : 1 if a row of `LONG` edges is copied
-COMING, LEAVING, BAD, IS_LONG, IS_SHARED = range(17, 22)
+#: CHANGED : edges that get other values, counted behind the plan
+COMING, LEAVING, BAD, IS_LONG, IS_SHARED, CHANGED = range(17, 23)
 #: From HUB_LIST on: up to so many of the HUBS rows. Then, by size class, runs that are
 #: taken (TAKEN) and given back (FREED); and changes of the numbers of rows by length
 #: (LENGTHS).

@@ -493,7 +493,7 @@ class RowPool:
         ids[at] = np.concatenate([free, more])
         return ids
 
-    def list_changed(self, plan: Any, updates: Updates) -> tuple[tuple[Any, ...], int]:
+    def list_changed(self, plan: Any, updates: Updates) -> tuple[Any, int]:
         """Return `Record.other`, and how many edges get another value."""
         entries = np.flatnonzero(plan.fates == numba_kernels().REPLACES)
         slots = plan.places[entries]

@@ -23,8 +23,9 @@ from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import import_whole
 
 __all__ = [
-    "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan", "Queues",
-    "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots", "ranges",
+    "ALONE", "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan",
+    "Queues", "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots",
+    "ranges",
 ]  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
@@ -248,6 +249,10 @@ class Threads:
         work = first + np.arange(first.size)
         cuts = np.searchsorted(work, shares[1:-1] * work[-1])
         return [0, *map(int, cuts), count]
+
+
+#: The caller's thread.
+ALONE = Threads(0)
 
 
 @dataclass(eq=False)

@@ -109,24 +109,26 @@ def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untype
 
 @kernel(cache=True)
 def list_changed(  # type: ignore[no-untyped-def]
-    d, old, width, values, value_width, sources, is_undirected, flags, rows, ends,
-    numbers, count,
-):  # fmt: skip
+    d, old, width, values, value_width, sources, is_undirected, is_first, out
+):
     """List and count the edges that get another value in a column, if not listed yet.
 
-    Of undirected graphs, edges in the direction in which they were given alone.
+    By entry, `out` has 1 for such an edge, its row, its end and its number. Of
+    undirected graphs, edges in the direction in which they were given alone.
     """
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] != codes.REPLACES or flags[e] != 0:
+        if is_first:
+            out[0, e] = 0
+        if d.fates[e] != codes.REPLACES or out[0, e] != 0:
             continue
         slot, differs = d.wide[passes.PLACE, e], False
         for k in range(value_width):
             now = values[int64(sources[e]) * value_width + k]
             differs = differs or old[slot * width + k] != now
         if differs and not (is_undirected and (d.numbers[slot] & 1) != 0):
-            flags[e], ends[e], numbers[e] = 1, d.ends[slot], d.numbers[slot]
-            rows[e] = d.work[passes.ROW, d.work[passes.ROW_OF, e]]
-            cuda.atomic.add(count, 0, 1)
+            out[0, e], out[1, e] = 1, d.work[passes.ROW, d.work[passes.ROW_OF, e]]
+            out[2, e], out[3, e] = d.ends[slot], d.numbers[slot]
+            cuda.atomic.add(d.summary, passes.CHANGED, 1)
 
 
 @kernel(cache=True)
@@ -141,10 +143,10 @@ def take_values(d, column, out):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _leave(d, j, place, slot, gone, lists, ids, degrees, counts):  # type: ignore[no-untyped-def]
+def _leave(d, j, mark, slot, gone, lists, ids, degrees, counts):  # type: ignore[no-untyped-def]
     """List an edge that leaves row j, and subtract it from the degree of its end."""
     if lists > 0:
-        to = gone_before(d.wide[passes.AT, j] + place, d)
+        to = gone_before(mark, d)
         gone[0, to], gone[1, to] = d.work[passes.ROW, j], d.ends[slot]
         gone[2, to] = d.numbers[slot]
         if lists > 3:
@@ -157,89 +159,110 @@ def _leave(d, j, place, slot, gone, lists, ids, degrees, counts):  # type: ignor
 def _bound(number, j, d):  # type: ignore[no-untyped-def]
     """Return where a part of the copied slots begins: at a number, which row j has.
 
-    A row of less than `kernels_cuda.LONG` edges is in one part: that in which it begins.
+    A row of less than `kernels_cuda.LONG` edges is in the part in which it begins.
     """
     begin, end = d.wide[passes.COPY_AT, j], d.wide[passes.COPY_AT, j + 1]
     return number if begin == number or end - begin >= passes.LONG else end
 
 
 @device_function
-def _copy(  # type: ignore[no-untyped-def]
-    d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, gone,
-    lists, ids, degrees, counts,
+def _slots_of(j, is_fresh, d):  # type: ignore[no-untyped-def]
+    """Return the numbers that locate the copied edges of row j.
+
+    They are the number behind its last one; what is added to a number to get its slot
+    now, its slot if no edge leaves, and its mark; how many edges leave before the row,
+    or -1 if none leaves it; and whether the row keeps its run.
+    """
+    begin, at, before = d.wide[passes.COPY_AT, j], int64(0), int64(-1)
+    start, target = d.wide[passes.START, j] - begin, d.wide[passes.TARGET, j] - begin
+    # Rows without entries have no marks.
+    if d.has_marks != 0 and d.wide[passes.AT, j] < d.wide[passes.AT, j + 1]:
+        at = d.wide[passes.AT, j] - begin
+        before = gone_before(at + begin, d)
+    stays = not is_fresh and start == target
+    return d.wide[passes.COPY_AT, j + 1], start, target, at, before, stays
+
+
+@device_function
+def _move(old, place, new, now, width, column, more_old, more_new):  # type: ignore[no-untyped-def]
+    """Copy an element of an edge, and its element of another array if there is one."""
+    new[now * width + column] = old[place * width + column]
+    if more_old is not None:
+        more_new[now] = more_old[place]
+
+
+@device_function
+def _copy_part(  # type: ignore[no-untyped-def]
+    d, low, high, first, column, is_fresh, is_back, old, width, new, kept, more_old,
+    more_new, more_kept, gone, lists, ids, degrees, counts,
 ):  # fmt: skip
+    """Copy one element of the edges in a part, which begins in row `first`."""
+    lane = int64(cuda.threadIdx.x) & 31
+    # Marks are read for consecutive numbers by one lane, edges alone by neighbors.
+    step, own = (1, HELD * lane) if d.has_marks != 0 else (32, lane)
+    to = cuda.local.array(HELD, int64)
+    held, more_held = cuda.local.array(HELD, old.dtype), cuda.local.array(HELD, uint32)
+    for base in range(low + own, high + own, 32 * HELD):
+        j, end = first, int64(-1)
+        start = target = at = before = int64(0)
+        stays = False
+        for k in range(HELD):
+            number, to[k] = base + k * step, -1
+            if number >= high:
+                continue
+            if number >= end:
+                j = row_at(d.wide[passes.COPY_AT], d.summary[passes.COUNT], number, j)
+                end, start, target, at, before, stays = _slots_of(j, is_fresh, d)
+            slot, now = start + number, target + number
+            if before >= 0:
+                if is_marked(at + number, d):
+                    if gone is not None and not is_back:
+                        _leave(
+                            d, j, at + number, slot, gone, lists, ids, degrees, counts
+                        )
+                    continue
+                now += before - gone_before(at + number, d)
+            if stays and now - target < low:
+                if is_back:
+                    _move(kept, number, new, now, width, column, more_kept, more_new)
+                else:
+                    _move(old, slot, kept, number, width, column, more_old, more_kept)
+            elif not is_back and not (stays and now == slot):
+                to[k], held[k] = now, old[slot * width + column]
+                if more_old is not None:
+                    more_held[k] = more_old[slot]
+        cuda.syncwarp()
+        for k in range(HELD):
+            if to[k] >= 0:
+                new[to[k] * width + column] = held[k]
+                if more_old is not None:
+                    more_new[to[k]] = more_held[k]
+
+
+@device_function
+def _copy(d, is_fresh, is_back, old, width, *arrays):  # type: ignore[no-untyped-def]
     """Copy the remaining edges of rows that move or shrink, in one or two arrays.
 
-    Edges move to the front of a row that stays. A warp has a part of the slots, and
-    each lane `HELD` consecutive ones at a time: all lanes read before they write. Only
-    of a long row may another warp have edges that are overwritten: those are copied to
-    `kept` first, and by a second call with `is_back` to their slots.
+    Edges of a row that stays move to its front. A warp has a part of the slots, and
+    each lane `HELD` of them at a time: all lanes read before they write. Only of a long
+    row may edges be overwritten that another warp has not read: those in their place
+    are copied to `kept` first, and by a second call with `is_back` to their slots.
     """
     count = d.summary[passes.COUNT]
     total = d.wide[passes.COPY_AT, count]
-    lane = int64(cuda.threadIdx.x) & 31
     warps = cuda.gridsize(1) >> 5
-    to = cuda.local.array(HELD, int64)
-    held, more_held = cuda.local.array(HELD, old.dtype), cuda.local.array(HELD, uint32)
-    # Of a part without marks, lanes read neighbors; of others, each has its own.
-    step, own = (1, HELD * lane) if d.has_marks != 0 else (32, lane)
     for part in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
         first = row_at(d.wide[passes.COPY_AT], count, part, int64(-1))
-        low, high = _bound(part, first, d), total
-        if part + passes.SHARE < total:
-            last = row_at(d.wide[passes.COPY_AT], count, part + passes.SHARE, first)
-            high = _bound(part + passes.SHARE, last, d)
+        low, high, behind = _bound(part, first, d), total, part + passes.SHARE
+        if behind < total:
+            last = row_at(d.wide[passes.COPY_AT], count, behind, first)
+            high = _bound(behind, last, d)
         if is_back:  # only the first row may have begun before
             high = min(high, d.wide[passes.COPY_AT, first + 1])
         for column in range(width):
-            for base in range(low + own, high + own, 32 * HELD):
-                j, end = first, int64(-1)
-                begin = start = target = at = before = int64(0)
-                loses = stays = False
-                for k in range(HELD):
-                    number, to[k] = base + k * step, -1
-                    if number >= high:
-                        continue
-                    if number >= end:
-                        j = row_at(d.wide[passes.COPY_AT], count, number, j)
-                        begin, end = (
-                            d.wide[passes.COPY_AT, j], d.wide[passes.COPY_AT, j + 1]
-                        )  # fmt: skip
-                        start, target = d.wide[passes.START, j], d.wide[passes.TARGET, j]
-                        stays = not is_fresh and start == target
-                        # Rows without entries have no marks.
-                        loses = d.has_marks != 0
-                        loses = loses and d.wide[passes.AT, j] < d.wide[passes.AT, j + 1]
-                        if loses:
-                            at = d.wide[passes.AT, j] - begin
-                            before = gone_before(at + begin, d)
-                    slot, now = start + number - begin, target + number - begin
-                    if loses:
-                        if is_marked(at + number, d):
-                            if gone is not None and not is_back:
-                                place = number - begin
-                                _leave(d, j, place, slot, gone, lists, ids, degrees, counts)
-                            continue
-                        now += before - gone_before(at + number, d)
-                    if stays and now - target + begin < low:
-                        if is_back:
-                            new[now * width + column] = kept[number * width + column]
-                            if more_old is not None:
-                                more_new[now] = more_kept[number]
-                        else:
-                            kept[number * width + column] = old[slot * width + column]
-                            if more_old is not None:
-                                more_kept[number] = more_old[slot]
-                    elif not is_back and not (stays and now == slot):
-                        to[k], held[k] = now, old[slot * width + column]
-                        if more_old is not None:
-                            more_held[k] = more_old[slot]
-                cuda.syncwarp()
-                for k in range(HELD):
-                    if to[k] >= 0:
-                        new[to[k] * width + column] = held[k]
-                        if more_old is not None:
-                            more_new[to[k]] = more_held[k]
+            _copy_part(
+                d, low, high, first, column, is_fresh, is_back, old, width, *arrays
+            )  # fmt: skip
 
 
 @device_function

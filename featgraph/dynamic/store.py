@@ -46,6 +46,7 @@ from featgraph.dynamic.batches import (
 from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
+    ALONE,
     NONE,
     Array,
     Queues,
@@ -107,6 +108,8 @@ class EdgeStore:
 
     Attributes
     ----------
+    policy : int
+        The code of `kernels_cpu` for insertions of present edges.
     vertex_count, vertex_capacity : int
         The number of vertex ids, and the length of arrays over vertices.
     given_count, edge_count : int
@@ -158,6 +161,10 @@ class EdgeStore:
                 got=f"{duplicates!r} with the columns {', '.join(self.columns)}",
                 expected="'keep', 'error', 'first' or 'last'",
             )  # fmt: skip
+        kernels, combines = numba_kernels(), self.columns and duplicates != "first"
+        policies = {"keep": kernels.KEEP, "error": kernels.REFUSE}
+        rule = kernels.COMBINE if combines else kernels.IGNORE
+        self.policy: int = policies.get(duplicates, rule)
         self.vertex_count, self.vertex_capacity = vertex_count, _padded(vertex_count)
         if capacity is not None:
             capacity = require_integer("capacity", capacity, 0, _MOST_SLOTS)
@@ -500,7 +507,9 @@ class _Step:
                 self.dropped = int(np.count_nonzero(is_loop))
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
-        policy, copies = self._policy()
+        policy, copies = store.policy, kernels.ALL
+        if policy == kernels.KEEP:
+            copies = _CHOICES[batch.copies]
         deletes = batch.insertions < sources.size
         return Updates(
             sources, targets, batch.kinds, deletes, policy, copies,
@@ -509,16 +518,6 @@ class _Step:
             no_loops=store.loops != "keep" and not deletes,
             turned=(self.vertices, batch.deaths),
         )  # fmt: skip
-
-    def _policy(self) -> tuple[int, int]:
-        """Return the codes of the policy for present edges, and of `copies`."""
-        store, kernels = self.store, self.kernels
-        if store.duplicates == "keep":
-            return kernels.KEEP, _CHOICES[self.batch.copies]
-        if store.duplicates == "error":
-            return kernels.REFUSE, kernels.ALL
-        combines = store.columns and store.duplicates != "first"
-        return kernels.COMBINE if combines else kernels.IGNORE, kernels.ALL
 
     def run(self, compacts: bool = False) -> UpdateResult:
         """Apply the batch. `compacts` lays out all rows, also without any update."""
@@ -541,7 +540,7 @@ class _Step:
         plans: dict[str, Plan] = {}
         self.is_refit = False
         work = updates.sources.size + (store.edge_count if dense else 0)
-        with Threads(0 if store.target == "cuda" else work) as threads:
+        with ALONE if store.target == "cuda" else Threads(work) as threads:
             for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
                 if plan.is_bad:
@@ -671,7 +670,7 @@ class _Step:
         store, batch, updates, counts = (
             self.store, self.batch, self.updates, self.counts
         )  # fmt: skip
-        kernels, other, changed = self.kernels, (), 0
+        kernels, other, changed = self.kernels, None, 0
         if counts[kernels.REPLACED]:
             other, changed = store.pools["in"].list_changed(plan, updates)
         inserted = counts[kernels.INSERTED]

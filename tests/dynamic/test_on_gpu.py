@@ -125,11 +125,15 @@ FOUND = 77
 FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
     "gap": ("now += before - gone_before(at + number, d)", "now -= 0", 8),
-    "warp": ("                cuda.syncwarp()\n", "", 2),
-    "kept": ("if stays and now - target + begin < low:", "if False:", 2),
+    "warp": ("        cuda.syncwarp()\n", "", 2),
+    "kept": ("if stays and now - target < low:", "if False:", 2),
     "first": ("high = min(high, d.wide[passes.COPY_AT, first + 1])", "high = low", 2),
     "bound": ("end - begin >= passes.LONG", "True", 2),
-    "appended": ("if turn > first:\n            meet_grid(d)", "if False:\n            pass", 2),
+    "appended": (
+        "if turn > first:\n            meet_grid(d)",
+        "if False:\n            pass",
+        2,
+    ),
     "dead": ("d.fates[last] = d.fates[last] | codes.DEAD", "pass", 6),
     "match": ("if d.work[NEED, p] == EVERY:", "if False:", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),

@@ -58,7 +58,7 @@ SIGNATURES = [
     (reads.give_ids, (D, U32, N, N, U32)),
     (
         reads.list_changed,
-        (D, U32, N, U32, N, I32, YES, U8, I32, I32, U32, I32),
+        (D, U32, N, U32, N, I32, YES, YES, U32S),
     ),
     (reads.take_values, (D, U32, U32)),
     (reads.list_slots, (N, I64, N, I32, U32, YES, I32, I32, I32, I32)),
