@@ -30,15 +30,7 @@ from featgraph.dynamic.batches import Batch, on_host, require_choice
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
-from featgraph.dynamic.rows import (
-    ALONE,
-    Array,
-    HostMemory,
-    Spec,
-    Threads,
-    edges_of,
-    grown,
-)
+from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
 from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
@@ -85,10 +77,6 @@ def bits_of(array: Any) -> Any:
     return memory.piece_of(array, 0, array.size * item, item)
 
 
-def _empty(size: int, dtype: Any) -> Any:
-    return memory.empty((size,), dtype)
-
-
 def _zeros(size: int, dtype: Any, width: int | None = None) -> Any:
     """Return an array of zeros; with `width`, of rows padded as kernels load them."""
     dtype, shape = np.dtype(dtype), (size,)
@@ -102,7 +90,7 @@ class GpuMemory(HostMemory):
     """Memory of the GPU; calls are asynchronous but for `read`."""
 
     spare, growth = 1024, 4  # each queue that moves is a copy
-    empty: Any = staticmethod(_empty)
+    empty: Any = staticmethod(lambda size, dtype: memory.empty((size,), dtype))
     zeros: Any = staticmethod(_zeros)
     part: Any = staticmethod(part_of)
     copy: Any = staticmethod(memory.copy)
@@ -164,12 +152,8 @@ class GpuPlan(Plan):
     dead, turned : `GpuRowPool.dead`, and vertices that lose and get its mark
     """
 
-    count = 0
     degrees: tuple[Any, ...] = (None, None)
-    entries: Any = ()
     hub_lengths: Any = None
-    summary: Any = None
-    sums: list[int]
     gone: Any = None
     dead: Any = None
     turned: Any = ()
@@ -196,12 +180,11 @@ class GpuPlan(Plan):
         self.sums = sums = summary[: passes.HUB_LIST].tolist()
         self.came, self.left = sums[passes.CAME], sums[passes.GONE]
         self.is_bad = sums[passes.BAD] > 0
-        self.count, size = sums[passes.ENTRIES], updates.sources.size
+        count = self.count = sums[passes.ENTRIES]
+        size = updates.sources.size
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
         stored = partial(_stored, tail, scratch.begins)
-        self.entries = (
-            partial(stored, "order", self.count), partial(stored, "fates", self.count),
-        )  # fmt: skip
+        self.entries = partial(stored, "order", count), partial(stored, "fates", count)
         self.given = partial(stored, "other", size), partial(stored, "at", size)
         updates.outcomes = partial(stored, "outcomes", size)
 
@@ -379,7 +362,7 @@ class GpuRowPool(RowPool):
             numbers, ids, is_checked=False,
         )  # fmt: skip
         room = vertex_count, self.starts.size
-        plan = self.plan(updates, ALONE, *room, dense=True)
+        plan = self.plan(updates, Threads(0), *room, dense=True)
         self.refit(plan, slots_for)
         self.prepare(plan, updates)
         return self.apply(plan)
@@ -511,11 +494,10 @@ class GpuRowPool(RowPool):
 
     def list_changed(self, plan: GpuPlan, updates: Updates) -> tuple[Any, int]:
         """List and count edges that get other values: see `RowPool.list_changed`."""
-        out, is_first = memory.empty((4, plan.count), np.uint32), True
+        out = memory.empty((4, plan.count), np.uint32)
         for value, old in zip(plan.values, self._bits()[2:], strict=False):
-            given = *value[:3], updates.has_twins, is_first, out
+            given = *value[:3], updates.has_twins, value is plan.values[0], out
             plan.over_entries(reads.list_changed, *old, *given)
-            is_first = False
         at = plan.scratch.begins["summary"] + 8 * passes.CHANGED
         plan.scratch.mirror.read(at, at + 8)
         count = int(plan.summary[passes.CHANGED])
@@ -527,10 +509,7 @@ class GpuRowPool(RowPool):
         plan.updates, capacity = updates, plan.d.starts.size
         plan.degrees = self.degrees, self.out_degrees
         if capacity > self.starts.size:
-            plan.degrees = tuple(
-                None if a is None else grown(a, capacity, GpuMemory)
-                for a in plan.degrees
-            )
+            plan.degrees = tuple(grown(a, capacity, GpuMemory) for a in plan.degrees)
         if new is self and self.queues.runs is not plan.d.runs:  # the queues moved
             table = memory.upload(_table_of(self, [self.region]))
             plan.d = plan.d._replace(runs=self.queues.runs, table=table)
@@ -703,13 +682,10 @@ class _Scratch:
     def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:
         """Return the summary, and the tail: a copy if `is_kept` beyond the batch."""
         first, stop = self.begins["summary"], self.begins["kinds"]
-        tail, copies = self.tail, is_kept and self.stays
         self.mirror.read(first, self.mirror.bytes.size if is_few else stop)
-        if is_few:
-            tail = self.mirror.bytes[stop:]
-            tail = tail.copy() if copies else tail
-        elif copies:
-            tail = memory.copy_of(tail)
+        tail = self.mirror.bytes[stop:] if is_few else self.tail
+        if is_kept and self.stays:
+            tail = tail.copy() if is_few else memory.copy_of(tail)
         return self.staged["summary"], tail
 
 

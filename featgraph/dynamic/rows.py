@@ -97,8 +97,8 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
-    """Return the array, or a copy with zeros appended if it is shorter than `size`."""
-    if array.size >= size:
+    """Return the array or None, or a copy with zeros appended up to `size`."""
+    if array is None or array.size >= size:
         return array
     made = memory.zeros(size, array.dtype)
     memory.copy(made, array)
@@ -419,15 +419,12 @@ class HostPlan(Plan):
         self.share = partial(threads.share, self.bounds)
         self.order, self.ends = np.empty((2, count), np.uint32)
         self.fates = np.empty(count, np.uint8)
+        #: For the log.
+        self.entries = self.order, self.fates
         entries = count if combines else 0
         self.heads, self.places = np.empty(entries, np.int32), np.empty(entries, int)
         self.lengths, self.gone, self.gone_at = np.zeros((3, rows.size), np.int64)
         self.chosen = np.empty(rows.size, np.uint8)
-
-    @property
-    def entries(self) -> tuple[Array, Array]:
-        """`order` and `fates`, for the log."""
-        return self.order, self.fates
 
 
 def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:

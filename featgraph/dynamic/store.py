@@ -375,20 +375,15 @@ class EdgeStore:
         DeviceMemoryError
             A pool would grow above `capacity`, or memory is exhausted.
         """
-        if batch.deaths.size:
-            self.require_living(batch.deaths, "ids")
-            with _HOST_MEMORY:
-                batch = self._without_edges(batch)
         with _HOST_MEMORY:
+            if batch.deaths.size:
+                dead, out = batch.deaths, self.pools.get("out")
+                self.require_living(dead, "ids")
+                given = self.pools["in"].edges_with(dead, out, self.vertex_count)
+                batch = Batch(*given, deaths=dead)
             if self.next_number + batch.sources.size > NUMBERS:
                 self._renumber()
             return _Step(self, batch).run()
-
-    def _without_edges(self, batch: Batch) -> Batch:
-        """Return a batch with deletions of all edges of the vertices in `deaths`."""
-        out, dead = self.pools.get("out"), batch.deaths
-        given = self.pools["in"].edges_with(dead, out, self.vertex_count)
-        return Batch(*given, deaths=dead)
 
     def compact(self) -> None:
         """Lay out all rows in order, each in the shortest run for its length."""
@@ -470,8 +465,6 @@ class _Step:
         The number of vertices and the vertex capacity after the batch.
     bad : list of int
         Updates that policies refuse.
-    is_refit : bool
-        Whether all rows of a pool are laid out anew.
     dropped : int
         The number of loops that are dropped.
     counts : list of int
@@ -492,10 +485,7 @@ class _Step:
             capacity = _padded(max(count, min(2 * capacity, MAX_VERTEX_COUNT)))
         self.room = count, capacity
         self.bad: list[int] = []
-        self.updates = self._updates()
-
-    def _updates(self) -> Updates:
-        store, batch, kernels = self.store, self.batch, self.kernels
+        kernels = self.kernels
         sources, targets, self.dropped = batch.sources, batch.targets, 0
         # The plan of a batch on a GPU looks for loops.
         is_here = isinstance(sources, np.ndarray)
@@ -507,11 +497,10 @@ class _Step:
                 self.dropped = int(np.count_nonzero(is_loop))
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
-        policy, copies = store.policy, kernels.ALL
-        if policy == kernels.KEEP:
-            copies = _CHOICES[batch.copies]
+        policy = store.policy
+        copies = _CHOICES[batch.copies] if policy == kernels.KEEP else kernels.ALL
         deletes = batch.insertions < sources.size
-        return Updates(
+        self.updates = Updates(
             sources, targets, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
             batch.columns or {}, not store.directed, is_checked=is_here,
@@ -538,7 +527,6 @@ class _Step:
     def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
         store, updates = self.store, self.updates
         plans: dict[str, Plan] = {}
-        self.is_refit = False
         work = updates.sources.size + (store.edge_count if dense else 0)
         with ALONE if store.target == "cuda" else Threads(work) as threads:
             for along, pool in store.pools.items():
@@ -546,17 +534,15 @@ class _Step:
                 if plan.is_bad:
                     return self._on_host()
                 if along == "in":
-                    counts = self._counts(plan)
-                    made = self._result(counts)
+                    made = self._result(self._counts(plan))
                     if made.version == store.version and not compacts:
                         return made
                 if dense or not pool.fit(plan):
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
                     pool.refit(plan, partial(store._slots_for, pool))
-                    self.is_refit = True
                 plans[along] = plan
-            self._finish(plans, counts, made.version)
+            self._finish(plans, made.version)
             return made
 
     def _on_host(self) -> UpdateResult:
@@ -609,12 +595,12 @@ class _Step:
             what, where=where, got=f"{u}, {v}", expected=expected, fix=fix
         )
 
-    def _finish(self, plans: dict[str, Plan], counts: list[int], version: int) -> None:
+    def _finish(self, plans: dict[str, Plan], version: int) -> None:
         """Do all that can fail, then write the plans, queues, counts and the log."""
         store, batch, updates = self.store, self.batch, self.updates
         pool, plan, free_ids = store.pools["in"], plans["in"], store.free_ids
         came, gone, births = plan.came, plan.left, batch.births
-        given = counts[self.kernels.INSERTED] - counts[self.kernels.EDGES]
+        given = self.counts[self.kernels.INSERTED] - self.counts[self.kernels.EDGES]
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + births <= room
         (left, left_ids), taken = pool.list_left(plan, is_logged), came
@@ -632,6 +618,7 @@ class _Step:
         living, turned = self._living()
         if batch.deaths.size:
             store.free_vertices.reserve(batch.deaths.size)
+        refits = [own for own in plans.values() if own.fresh is not None]
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         with deferred_interrupts():
             store.pools = {
@@ -660,7 +647,7 @@ class _Step:
             store.edge_count += came - gone
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
-            store.moves += moved or self.is_refit
+            store.moves += bool(moved or refits)
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
