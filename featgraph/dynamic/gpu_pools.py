@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from featgraph.base.errors import DeviceMemoryError
+from featgraph.base.interrupts import deferred_interrupts
 from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays as memory
 from featgraph.cuda import foreign, sorting
@@ -29,7 +31,14 @@ from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.batches import Batch, on_host, require_choice
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
-from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
+from featgraph.dynamic.pools import (
+    NoOtherPool,
+    Plan,
+    RowPool,
+    Updates,
+    combined,
+    settle,
+)
 from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
 from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
@@ -465,6 +474,42 @@ class GpuRowPool(RowPool):
         lengths = np.append(self.hub_lengths[is_kept], lengths[is_hub])
         order = np.argsort(hubs)
         plan.hubs, plan.hub_lengths = hubs[order], lengths[order]
+
+    def refit(self, plan: Any, slots_for: Callable[[int], int]) -> None:
+        """Lay out all rows in another pool; raise NoOtherPool if none can be made."""
+        slots = slots_for(int(plan.wanted @ kernels.SIZES))
+        try:
+            super().refit(plan, lambda needed: slots)
+        except DeviceMemoryError as error:
+            raise NoOtherPool from error
+
+    def pack(self) -> None:
+        """Lay out all rows in order in the slots of this pool, on the host.
+
+        Each is in the shortest run then, as in a pool of `refit`.
+        """
+        ends, kinds = np.empty((2, 0), np.int32), np.empty(0, np.uint8)
+        none = Updates(
+            *ends, kinds, False, KEEP, kernels.ALL, False, 0, "keep", {}, False
+        )
+        host, room = self.on_host(), (self.vertex_count, self.starts.size)
+        plan = host.plan(none, Threads(0), *room, dense=True)
+        host.refit(plan, lambda needed: self.slots)
+        host.prepare(plan, none)
+        made = host.apply(plan)
+        with deferred_interrupts():
+            for name in ("starts", "stops", "classes", "ends", "numbers", "ids"):
+                if getattr(self, name) is not None:
+                    memory.write(getattr(self, name), getattr(made, name))
+            for name, (_, width) in self.spec.items():
+                to, column = self.columns[name], made.columns[name]
+                if width is not None:
+                    column = np.zeros(to.shape, to.dtype)
+                    column[:, :width] = made.columns[name]
+                memory.write(bits_of(to), HostMemory.bits_of(column))
+            self.region, self.top, self.lost = made.region, made.top, made.lost
+            self.queues.table[1] = self.queues.table[0]  # no run is free
+            self._host = None
 
     def _lay_out(self, plan: GpuPlan, fresh: Any, needed: int) -> None:
         fresh._kept, fresh.dead = self._kept, self.dead

@@ -39,8 +39,10 @@ from featgraph.dynamic.sorts_cuda import (
     WARPS,
     bits_of,
     digits_of,
+    lowest,
     meet,
     meet_grid,
+    row_at,
     sort,
     spread,
     threads,
@@ -182,32 +184,6 @@ def _class_of(length):  # type: ignore[no-untyped-def]
     while _size_of(found) < length:
         found += 1
     return found
-
-
-@device_function
-def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
-    """Return the row of a number: the last one that begins at it or before.
-
-    `row` is a row that begins at the number or before, mostly a near one, or -1.
-    """
-    low, high, step = max(int64(row), int64(0)), int64(count), int64(1)
-    if row >= 0:
-        high = low + 1
-        while high < count and at[high] <= number:
-            low, high, step = high, min(high + step, int64(count)), step + step
-    return lowest(at, low, high, number + 1) - 1
-
-
-@device_function
-def lowest(values, low, high, value):  # type: ignore[no-untyped-def]
-    """Return the first place of a value, or of one above it, in an ascending range."""
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @device_function

@@ -73,6 +73,10 @@ def wide_slots(slots: int) -> type[np.integer[Any]]:
     return np.int64 if slots >= 2**31 - 1024 else np.int32
 
 
+class NoOtherPool(MemoryError):
+    """No memory for another pool: `RowPool.pack` lays rows out without one."""
+
+
 class RowPool:
     """The rows of one direction, in one pool of slots.
 

@@ -9,8 +9,14 @@ from __future__ import annotations
 from featgraph.cuda.dialect import cuda, device_function, int64, kernel, uint32
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
-from featgraph.dynamic.sorts_cuda import COPY_THREADS, FULL_WARP, meet_grid
+from featgraph.dynamic.kernels_cuda import gone_before, is_marked
+from featgraph.dynamic.sorts_cuda import (
+    COPY_THREADS,
+    FULL_WARP,
+    lowest,
+    meet_grid,
+    row_at,
+)
 
 #: Edges that a lane holds while rows are copied.
 HELD = 4

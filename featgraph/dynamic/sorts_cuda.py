@@ -1,4 +1,4 @@
-"""Barriers, prefix sums and radix sorts inside a launch, on the GPU.
+"""Barriers, prefix sums, radix sorts and searches inside a launch, on the GPU.
 
 `d` is `kernels_cuda.Passes`. ``d.blocks`` blocks share a pass, and `meet` is a barrier
 for them: one for all blocks of the launch, or ``syncthreads`` if a single block runs.
@@ -264,3 +264,29 @@ def sort(  # type: ignore[no-untyped-def]
             found, key = next_found, next_key
             cuda.syncwarp()
         meet(d)
+
+
+@device_function
+def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
+    """Return the row of a number: the last one that begins at it or before.
+
+    `row` is a row that begins at the number or before, mostly a near one, or -1.
+    """
+    low, high, step = max(int64(row), int64(0)), int64(count), int64(1)
+    if row >= 0:
+        high = low + 1
+        while high < count and at[high] <= number:
+            low, high, step = high, min(high + step, int64(count)), step + step
+    return lowest(at, low, high, number + 1) - 1
+
+
+@device_function
+def lowest(values, low, high, value):  # type: ignore[no-untyped-def]
+    """Return the first place of a value, or of one above it, in an ascending range."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -21,7 +21,7 @@ the same for both targets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from featgraph.dynamic.batches import (
     require_choice,
 )
 from featgraph.dynamic.inputs import argument_of, ids_of
-from featgraph.dynamic.pools import Plan, RowPool, Updates, numba_kernels
+from featgraph.dynamic.pools import NoOtherPool, Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
     ALONE,
     NONE,
@@ -391,6 +391,12 @@ class EdgeStore:
         with _HOST_MEMORY:
             _Step(self, Batch()).run(compacts=True)
 
+    def pack(self) -> None:
+        """Lay out all rows in order, in pools of a GPU without memory for others."""
+        self._aged, self.moves = 0, self.moves + 1
+        for pool in self.pools.values():
+            pool.pack()
+
     def _slots_for(self, pool: RowPool, needed: int) -> int:
         """Return the size for a pool whose rows need so many slots."""
         if self.capacity is None:
@@ -517,12 +523,18 @@ class _Step:
             work * MERGE_SHARE >= max(store.edge_count, 1)
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
         ) and (size > 0 or compacts)
+        if dense and not compacts:
+            with suppress(MemoryError):  # else rows are updated in place
+                return self._run(True)
+            dense = False
         try:
             return self._run(dense, compacts)
-        except MemoryError:
-            if compacts or not dense:
-                raise
-        return self._run(False)  # no memory for other pools: update rows in place
+        except NoOtherPool:
+            store.pack()
+        try:
+            return self._run(False, compacts)
+        except NoOtherPool as error:
+            raise error.__cause__ from None  # type: ignore[misc]  # DeviceMemoryError
 
     def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
         store, updates = self.store, self.updates

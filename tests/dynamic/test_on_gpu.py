@@ -25,11 +25,13 @@ from featgraph.algorithms import connected_components, triangle_count
 from featgraph.cuda import arrays
 from featgraph.dynamic import gpu_pools, kernels_cpu, pools, views
 from featgraph.dynamic import store as stores
+from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
 from tests.bank import BY_NAME
+from tests.dynamic.model import edges_in
 from tests.dynamic.pairs import check_batches, require_same
 from tests.dynamic.test_programs import ran
 from tests.simt.emulator import EmulationError
@@ -378,6 +380,54 @@ def test_a_small_batch_takes_few_calls(
             calls.append(count)
     assert max(found["insert"]) <= 180, found
     assert max(found["delete"]) <= 205, found
+
+
+def test_rows_are_packed_without_another_pool(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that grow find the slots of rows that shrank; too many are refused."""
+    have_blocks(monkeypatch, 4096, 1, 32)
+    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
+        monkeypatch.setattr(stores, name, 0)
+    rng, count = np.random.default_rng(8), 20
+    spec = {"weight": (np.dtype("f4"), None), "time": (np.dtype("i4"), 3)}
+    both = [EdgeStore(count, columns=spec, target=t) for t in ("cpu", "cuda")]
+
+    def apply(ends: Any, kind: bool) -> None:
+        size = len(ends[0])
+        values = {"weight": rng.random(size), "time": rng.integers(0, 9, (size, 3))}
+        for store in both:
+            store.apply(store.checked(*ends, kind, values if kind else {}, count))
+
+    ends = rng.integers(0, count, (2, 200))
+    apply(ends, True)
+    for store in both:
+        store.pool("out")
+        store.give_ids()
+    apply(ends[:, :160], False)
+    slots, make = both[1].pools["in"].slots, gpu_pools.GpuRowPool.__init__
+
+    def fail(self: Any, *given: Any) -> None:
+        raise fg.DeviceMemoryError("there is no memory")
+
+    monkeypatch.setattr(gpu_pools.GpuRowPool, "__init__", fail)
+    moves = both[1].moves
+    while both[1].moves == moves:
+        apply(rng.integers(0, count, (2, 30)), True)
+    assert both[1].pools["in"].slots == slots
+    both[1].compact()
+    np.testing.assert_equal(edges_in(both[1]), edges_in(both[0]))
+    audit(both[1])
+    version, more = both[1].version, rng.integers(0, count, (2, 300))
+    weights = {"weight": np.zeros(300), "time": np.zeros((300, 3), int)}
+    with pytest.raises(fg.DeviceMemoryError, match="there is no memory"):
+        both[1].apply(both[1].checked(*more, True, weights, count))
+    assert both[1].version == version
+    audit(both[1])
+    monkeypatch.setattr(gpu_pools.GpuRowPool, "__init__", make)
+    for store in both:
+        store.apply(store.checked(*more, True, weights, count))
+    np.testing.assert_equal(edges_in(both[1]), edges_in(both[0]))
 
 
 @pytest.mark.parametrize("few", [4096, 0])
