@@ -413,7 +413,7 @@ def test_rows_are_packed_without_another_pool(
     monkeypatch.setattr(gpu_pools.GpuRowPool, "__init__", fail)
     moves = both[1].moves
     while both[1].moves == moves:
-        apply(rng.integers(0, count, (2, 30)), True)
+        apply(rng.integers(0, count, (2, 5)), True)
     assert both[1].pools["in"].slots == slots
     both[1].compact()
     np.testing.assert_equal(edges_in(both[1]), edges_in(both[0]))
