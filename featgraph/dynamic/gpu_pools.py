@@ -488,10 +488,10 @@ class GpuRowPool(RowPool):
 
         Each is in the shortest run then, as in a pool of `refit`.
         """
-        ends, kinds = np.empty((2, 0), np.int32), np.empty(0, np.uint8)
+        ends, kinds = np.empty(0, np.int32), np.empty(0, np.uint8)
         none = Updates(
-            *ends, kinds, False, KEEP, kernels.ALL, False, 0, "keep", {}, False
-        )
+            ends, ends, kinds, False, KEEP, kernels.ALL, False, 0, "keep", {}, False
+        )  # fmt: skip
         host, room = self.on_host(), (self.vertex_count, self.starts.size)
         plan = host.plan(none, Threads(0), *room, dense=True)
         host.refit(plan, lambda needed: self.slots)

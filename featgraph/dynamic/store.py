@@ -395,7 +395,7 @@ class EdgeStore:
         """Lay out all rows in order, in pools of a GPU without memory for others."""
         self._aged, self.moves = 0, self.moves + 1
         for pool in self.pools.values():
-            pool.pack()
+            pool.pack()  # type: ignore[attr-defined]
 
     def _slots_for(self, pool: RowPool, needed: int) -> int:
         """Return the size for a pool whose rows need so many slots."""
