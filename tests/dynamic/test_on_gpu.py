@@ -97,7 +97,29 @@ def replace_text(gpu: Gpu, right: str, *wrong: str) -> None:
 def have_parts(gpu: Gpu) -> None:
     """Have several warps copy rows of nine edges."""
     replace_text(gpu, "LONG = 2048", "LONG = 9")
-    replace_text(gpu, "passes.SHARE", "32")
+    for name, number in (("LONG", 9), ("SHARE", 32)):
+        replace_text(gpu, f"passes.{name}", str(number))
+
+
+def check_long_rows(rng: np.random.Generator) -> None:
+    """Require the same of two long rows that lose and get many edges at a time."""
+    both = [EdgeStore(100, duplicates="last", target=t) for t in ("cpu", "cuda")]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MERGE_SHARE", "COMPACT_SHARE"):
+            patch.setattr(stores, name, 0)
+        for size, share in ((90, 1.0), (20, 0.0), (50, 0.5)):  # rows keep their runs
+            ends = rng.permutation(100)[:size], np.where(rng.random(size) < 0.8, 7, 3)
+            kinds = rng.random(size) < share
+            for store in both:
+                store.apply(store.checked(*ends, kinds, {}, 100))
+            require_same(both)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_rows(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    have_blocks(monkeypatch, 4096 * (seed > 0), 2, 64)
+    have_parts(gpu)
+    check_long_rows(np.random.default_rng(seed))
 
 
 def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
@@ -119,8 +141,9 @@ def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
 
 #: Faults of batches that take many blocks.
 MANY_BLOCKS = "sums", "digits", "meeting"
-#: Faults that only rows of many edges have.
-LONG_ROWS = "warp", "kept", "first", "bound", "appended"
+#: Faults that only rows of many edges have, and those of rows that warps share.
+SHARED_ROWS = "kept", "first", "appended"
+LONG_ROWS = "warp", *SHARED_ROWS
 #: Exit code of a process in which a fault was found.
 FOUND = 77
 #: Text, its replacement, and the number of batches that find the fault.
@@ -130,7 +153,6 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "warp": ("cuda.syncwarp()\n        for k", "for k", 2),
     "kept": ("if stays and now - target < low:", "if False:", 2),
     "first": ("high = min(high, d.wide[passes.COPY_AT, first + 1])", "high = low", 2),
-    "bound": ("end - begin >= passes.LONG", "True", 2),
     "appended": (
         "if turn > first:\n            meet_grid(d)",
         "if False:\n            pass",
@@ -156,16 +178,18 @@ def find_fault(fault: str) -> None:
             have_blocks(patch, 0, 3, 32)
         else:
             have_blocks(patch, 4096, 2, 64)
-        replace_text(gpu, right, wrong)
-        if fault in ("kept", "first"):
+        if fault in SHARED_ROWS:
             have_parts(gpu)
-        sizes = [9, 70] if fault in LONG_ROWS else [1, 2, 5, 33]
+        replace_text(gpu, right, wrong)
+        rng = np.random.default_rng(seed)
         if fault == "turn":  # the second sort
             replace_text(gpu, *RANKED, "2")
-        rng = np.random.default_rng(seed)
         try:
-            with pauses(1, 0.2 * (fault == "warp")):  # else lanes come in order
-                check_batches(rng, int(rng.integers(1, 12)), 4, sizes)
+            if fault in LONG_ROWS:
+                with pauses(seed):  # else lanes come in order
+                    check_long_rows(rng)
+            else:
+                check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
         except (AssertionError, fg.StateError, EmulationError) as error:
             raise SystemExit(FOUND) from error
 
