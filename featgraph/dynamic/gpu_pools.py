@@ -411,7 +411,7 @@ class GpuRowPool(RowPool):
         kept, key = self._kept, max(size - 1, 63).bit_length()
         if kept.get("slots") != self.slots:  # bits and their counts: one for each slot
             words = (self.slots // 32 + 1,)
-            shapes = {"before": (words, np.int64), "marks": (words, np.uint32)}
+            shapes: Any = {"before": (words, np.int64), "marks": (words, np.uint32)}
             kept |= {"slots": self.slots, "marks": _pieces(shapes)[1]}
         if size > _MOST_KEPT:
             return _Scratch(size, self.most_blocks, False)
@@ -422,7 +422,7 @@ class GpuRowPool(RowPool):
     # -- scan
 
     def _moves(self, plan: GpuPlan) -> bool:
-        return plan.sums[passes.COMING] + plan.sums[passes.LEAVING] > 0
+        return bool(plan.sums[passes.COMING] + plan.sums[passes.LEAVING])
 
     def _lay(
         self, plan: GpuPlan, counts: Array, regions: Array, short: int
@@ -680,7 +680,7 @@ class _Scratch:
         """Return the summary, and the tail: a copy if `is_kept` beyond the batch."""
         first, stop = self.begins["summary"], self.begins["kinds"]
         self.mirror.read(first, self.mirror.bytes.size if is_few else stop)
-        tail = self.mirror.bytes[stop:] if is_few else self.tail
+        tail: Any = self.mirror.bytes[stop:] if is_few else self.tail
         if is_kept and self.stays:
             tail = tail.copy() if is_few else memory.copy_of(tail)
         return self.staged["summary"], tail

@@ -631,7 +631,7 @@ missing=0, vertices=0)
     # -- properties that the runtime reads
 
     @property
-    def stamps(self) -> Stamps:  # type: ignore[override]
+    def stamps(self) -> Stamps:
         """The stamps of the store's version: see `GraphView`."""
         state = self._store.version, self._store.moves
         if state != self._at:
