@@ -613,7 +613,7 @@ missing=0, vertices=0)
 
     @property
     def stamps(self) -> Stamps:
-        """The stamps of the store's version; the first read after a batch finds them."""
+        """The stamps of the store's version, found when they are first read."""
         state = self._store.version, self._store.moves
         if state == self._at:
             return self._stamps
