@@ -143,7 +143,7 @@ class PackedArguments:
         words = np.zeros(max(firsts[-1], 1), np.int64)
         self._pointers = words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
         self.address = int(self._pointers.ctypes.data)
-        self._words, of_bytes = words, memoryview(words).cast("B")
+        self._words, of_bytes = words, words.data.cast("B")
         arrays: list[tuple[int, memoryview, ParameterType]] = []
         scalars: list[tuple[int, npt.NDArray[Any], frozenset[type]]] = []
         for place, (type_, first) in enumerate(zip(types, firsts, strict=False)):

@@ -253,13 +253,12 @@ _EVENTS = 16
 
 
 class _OfThread(threading.local):
-    """A thread's ring of events, whether its context is current, and its GPU."""
+    """A thread's ring of events, and whether its context is current."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.turn = 0
         self.has_context = False
-        self.gpu: int | None = None
 
 
 class Driver:
@@ -355,11 +354,8 @@ class Driver:
 
     def current_gpu(self) -> int:
         """Return the ordinal of the context's GPU."""
-        own = self._own
-        if own.gpu is None:
-            self.enter()
-            own.gpu = int(self.check(self.api.cuCtxGetDevice()))
-        return own.gpu
+        self.enter()
+        return int(self.check(self.api.cuCtxGetDevice()))
 
     def memory_bytes(self) -> int:
         """Return the bytes of memory of the context's GPU."""

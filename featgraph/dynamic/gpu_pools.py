@@ -382,7 +382,7 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        scratch = self._scratch(max(most, limit))
+        scratch = _scratch_of(self, max(most, limit))
         arrays, stop = scratch.arrays, scratch.begins["summary"]
         ends: Any = (updates.targets, updates.sources)[self.turned]
         regions = self.region, (self.top, self.slots)
@@ -416,23 +416,10 @@ class GpuRowPool(RowPool):
             ends, scratch, is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
 
-    def _scratch(self, size: int) -> _Scratch:
-        """Return memory for a batch; that for up to `_MOST_KEPT` entries stays."""
-        kept, key = self._kept, max(size - 1, 63).bit_length()
-        if kept.get("slots") != self.slots:  # bits and their counts: one for each slot
-            words = (self.slots // 32 + 1,)
-            shapes = {"before": (words, np.int64), "marks": (words, np.uint32)}
-            kept |= {"slots": self.slots, "marks": _pieces(shapes)[1]}
-        if size > _MOST_KEPT:
-            return _Scratch(size, self.most_blocks, False)
-        if key not in kept:
-            kept[key] = _Scratch(1 << key, self.most_blocks, True)
-        return kept[key]  # type: ignore[no-any-return]
-
     # -- scan
 
     def _moves(self, plan: GpuPlan) -> bool:
-        return plan.sums[passes.COMING] + plan.sums[passes.LEAVING] > 0
+        return bool(plan.sums[passes.COMING] + plan.sums[passes.LEAVING])
 
     def _lay(
         self, plan: GpuPlan, counts: Array, regions: Array, short: int
@@ -570,7 +557,7 @@ class GpuRowPool(RowPool):
         if new is not self:
             to = kept = new._bits()
         elif plan.left and plan.sums[passes.IS_SHARED]:
-            kept = self._spare(bits, plan.sums[passes.COPIED])
+            kept = _spare(self._kept, bits, plan.sums[passes.COPIED])
         for old, there, spare in zip(bits, to, kept, strict=True):
             plan.writes.append((*old, there[0], spare[0]))
         if not updates.columns or not plan.count:
@@ -581,18 +568,6 @@ class GpuRowPool(RowPool):
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = _combine(plan, self.columns[name], values)
             plan.values.append((bits_of(values), width_of(values), sources, *column))
-
-    def _spare(self, bits: list[tuple[Any, int]], edges: int) -> list[tuple[Any, int]]:
-        """Return arrays through which edges are copied; small ones stay."""
-        size, kept = self._kept.get("spare", (0, ()))
-        if size < edges or len(kept) != len(bits):
-            stays = edges <= _MOST_SPARE
-            size = 2 * edges if stays else edges
-            shapes: Any = {k: ((size * w,), a.dtype) for k, (a, w) in enumerate(bits)}
-            kept = [(made, 1) for made in _pieces(shapes)[1].values()]
-            if stays:
-                self._kept["spare"] = size, kept
-        return kept  # type: ignore[no-any-return]
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
@@ -728,10 +703,24 @@ class _Scratch:
         """Return the summary, and the tail: a copy if `is_kept` beyond the batch."""
         first, stop = self.begins["summary"], self.begins["kinds"]
         self.mirror.read(first, self.mirror.bytes.size if is_few else stop)
-        tail = self.mirror.bytes[stop:] if is_few else self.tail
+        tail: Any = self.mirror.bytes[stop:] if is_few else self.tail
         if is_kept and self.stays:
             tail = tail.copy() if is_few else memory.copy_of(tail)
         return self.staged["summary"], tail
+
+
+def _scratch_of(pool: GpuRowPool, size: int) -> _Scratch:
+    """Return memory for a batch on a pool; up to `_MOST_KEPT` entries, it stays."""
+    kept, key = pool._kept, max(size - 1, 63).bit_length()
+    if kept.get("slots") != pool.slots:  # bits and their counts: one for each slot
+        words = (pool.slots // 32 + 1,)
+        shapes: Any = {"before": (words, np.int64), "marks": (words, np.uint32)}
+        kept |= {"slots": pool.slots, "marks": _pieces(shapes)[1]}
+    if size > _MOST_KEPT:
+        return _Scratch(size, pool.most_blocks, False)
+    if key not in kept:
+        kept[key] = _Scratch(1 << key, pool.most_blocks, True)
+    return kept[key]  # type: ignore[no-any-return]
 
 
 def _stored(tail: Any, begins: dict[str, int], name: str, count: int) -> Array:
@@ -741,6 +730,20 @@ def _stored(tail: Any, begins: dict[str, int], name: str, count: int) -> Array:
     if isinstance(tail, np.ndarray):
         return tail[begin : begin + size].view(dtype)
     return on_host(memory.piece_of(tail, begin, size, dtype.itemsize).view(dtype))
+
+
+def _spare(
+    kept: dict[Any, Any], bits: list[tuple[Any, int]], edges: int
+) -> list[tuple[Any, int]]:
+    """Return arrays through which edges are copied; small ones stay in `kept`."""
+    size, made = kept.get("spare", (0, ()))
+    if size < edges or len(made) != len(bits):
+        size = 2 * edges if edges <= _MOST_SPARE else edges
+        shapes: Any = {k: ((size * w,), a.dtype) for k, (a, w) in enumerate(bits)}
+        made = [(array, 1) for array in _pieces(shapes)[1].values()]
+        if edges <= _MOST_SPARE:
+            kept["spare"] = size, made
+    return made  # type: ignore[no-any-return]
 
 
 def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:

@@ -2,15 +2,16 @@
 
 It is a `Graph` whose edges are in an `EdgeStore`. Each call that changes it makes a
 `Batch`, and `_apply` has the store apply it as a whole. When `stamps` are next read,
-`_advance` replaces those of what has changed (design note 0090), so that kernels,
-recordings and arrays of the device that still hold are kept. Kernels read the arrays of
-the store through the layout "runs" (`views.RunArrays`).
+those of what has changed are replaced (design note 0090), so that kernels, recordings
+and arrays of the device that still hold are kept. Kernels read the arrays of the store
+through the layout "runs" (`views.RunArrays`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
 from featgraph.dynamic.inputs import Names, require
 from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
-from featgraph.dynamic.views import LivingEdges
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.building import check
@@ -76,6 +76,8 @@ class DynamicGraph(Graph):
     """
 
     changing: views.RunArrays
+    _edges: Any = property(attrgetter("changing.edges"))
+    version: Any = property(attrgetter("_store.version"), doc="Number of changes.")
 
     def __init__(self, store: EdgeStore, names: Names | None = None) -> None:
         if not isinstance(store, EdgeStore):
@@ -433,28 +435,7 @@ missing=0, vertices=0)
                     names_of.drop(batch.deaths)
                     names_of.put(names or [], born)
 
-    def _advance(self, state: tuple[int, int]) -> None:
-        """Replace the stamps of what has changed up to a state of the store."""
-        store, layout, traits = self._store, self.changing, self.changing.traits()
-        aspects: list[Aspect] = []
-        if state[0] != self._at[0]:
-            aspects.append("version")
-        if state[1] != self._at[1] or layout.holds_exact(self._view):
-            aspects.append("moves")
-        if (shape := (traits, layout.hubs())) != self._shape:
-            aspects.append("shape")
-        counts = store.vertex_count, store.edge_count
-        self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))
-        if "shape" in aspects:
-            set_traits(self, traits)
-        self._at, self._shape = state, shape
-
     # -- reading
-
-    @property
-    def version(self) -> int:
-        """The number of batches that have changed something."""
-        return self._store.version
 
     def freeze(self) -> Graph:
         """Return a static graph of the present vertices and edges.
@@ -631,27 +612,39 @@ missing=0, vertices=0)
     # -- properties that the runtime reads
 
     @property
-    def stamps(self) -> Stamps:  # type: ignore[override]
-        """The stamps of the store's version: see `GraphView`."""
+    def stamps(self) -> Stamps:
+        """The stamps of the store's version, found when they are first read."""
         state = self._store.version, self._store.moves
-        if state != self._at:
-            with self._following:  # other threads wait for the new stamps
-                if state != self._at and not self._is_advancing:
-                    with deferred_interrupts():
-                        self._is_advancing = True  # this thread reads the old ones
-                        try:
-                            self._advance(state)
-                        finally:
-                            self._is_advancing = False
+        if state == self._at:
+            return self._stamps
+        with self._following, deferred_interrupts():  # other threads wait for new ones
+            if state == self._at or self._is_advancing:
+                return self._stamps
+            self._is_advancing, aspects = True, list[Aspect]()
+            try:
+                store, layout, traits = (
+                    self._store,
+                    self.changing,
+                    self.changing.traits(),
+                )
+                if state[0] != self._at[0]:
+                    aspects.append("version")
+                if state[1] != self._at[1] or layout.holds_exact(self._view):
+                    aspects.append("moves")
+                if (shape := (traits, layout.hubs())) != self._shape:
+                    aspects.append("shape")
+                counts = store.vertex_count, store.edge_count
+                self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))
+                if "shape" in aspects:
+                    set_traits(self, traits)
+                self._at, self._shape = state, shape
+            finally:
+                self._is_advancing = False
         return self._stamps
 
     @stamps.setter
     def stamps(self, stamps: Stamps) -> None:
         self._stamps = stamps
-
-    @property
-    def _edges(self) -> LivingEdges:  # type: ignore[override]
-        return self.changing.edges
 
     @property
     def living(self) -> Array | None:

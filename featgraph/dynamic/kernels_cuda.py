@@ -13,16 +13,14 @@ stand at both of their ends (``d.sides`` is 1), update i has two entries. *Pair*
 entries of one row with one other end. *Place*: an entry before it is sorted; update i
 has place i, or places ``2 i`` and ``2 i + 1``.
 
-Blocks of `list_batch` and `find_runs` wait for each other between passes (`meet`), so
-that a launch has at most as many blocks as the GPU has multiprocessors. A batch of up
-to `FEW` entries has one block.
+Blocks of `list_batch` and `find_runs` wait for each other between passes (`meet`): a
+launch has one block per multiprocessor, or one block alone for up to `FEW` entries.
 
 The slots of all touched rows are numbered one row after the other: row j has the
 numbers ``d.wide[AT, j]`` to ``d.wide[AT, j + 1]``. A warp takes `SHARE` numbers at a
 time, so that many warps share a hub. Bit n of `d.marks` is set if the edge with number
 n leaves its row, and ``d.before[w]`` counts the marks in the words before word w.
-Atomics add integers, or list rows that the host sorts: no result depends on their
-order.
+Atomics add integers, or list rows that the host sorts: their order has no effect.
 """
 
 from __future__ import annotations
@@ -73,11 +71,9 @@ MOST_RANKED = 32
 #: CUT : slots that are needed in the first region of free memory
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 #: COMING, LEAVING : rows that get a run, and that give one back
-#: BAD : updates that the host has to check: of ids that are no living vertices, and of
-#:     loops unless they are kept; more than 0 if a weight is not a number
-#: IS_LONG : 1 if a row has more than `MOST_RANKED` entries
-#: IS_SHARED : 1 if a row of `LONG` edges is copied
-#: CHANGED : edges that get other values, counted behind the plan
+#: BAD : updates that the host has to check; more than 0 if a weight is not a number
+#: IS_LONG : 1 if a row has more than `MOST_RANKED` entries; IS_SHARED : 1 if a row of
+#:     `LONG` edges is copied; CHANGED : changed edges
 COMING, LEAVING, BAD, IS_LONG, IS_SHARED, CHANGED = range(17, 23)
 #: From HUB_LIST on: up to so many of the HUBS rows. Then, by size class, runs that are
 #: taken (TAKEN) and given back (FREED); and changes of the numbers of rows by length
@@ -143,20 +139,18 @@ HUB_BITS = 32
 #: policy, copies : `kernels_cpu`
 #: is_sided, is_dense, looks, has_marks : 1 if the keys of pairs have sides; if all rows
 #:     are laid out anew; if outcomes depend on the present edges; if edges may leave
-#: has_runs, checks : 1 if there are free runs; if ids may be out of range, and all
-#:     updates are of the same kind: kernels store it, and copies of the ends
-#: has_dead, no_loops : 1 if `dead` marks vertices; if loops are dropped or refused
+#: has_runs, checks : 1 if there are free runs; if the host has not checked the updates,
+#:     which are of one kind: kernels store it, and copies of the ends
+#: has_dead, no_loops : 1 if `dead` marks vertices; if the host has to see loops
 #: blocks : 1, or the number of blocks that share a pass
 #: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
-#: starts, stops, classes, dead : by vertex: slots of its row, size class of its run,
-#:     and 1 if it is deleted
+#: starts, stops, classes, dead : by vertex: its slots, class of its run, 1 if deleted
 #: ends, numbers : by slot: the other end, and twice the number of the insertion, plus 1
 #:     in the row of the source if edges stand at both of their ends
 #: order, fates : by entry: its place, and what becomes of it (`kernels_cpu`)
 #: work, wide, marks, before : above
 #: totals, digits : by block: partial sums, and counts of each digit of a sort
-#: gate : the number of arrivals at `meet_grid`
-#: summary, table, runs : above
+#: gate, summary, table, runs : the number of arrivals at `meet_grid`; see above
 Passes = namedtuple(
     "Passes",
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
@@ -215,9 +209,8 @@ def _list_entries(d, at, other):  # type: ignore[no-untyped-def]
         if d.checks != 0:
             d.at[i], d.other[i], d.kinds[i] = row, end, 1 - d.has_marks
             is_bad = min(row, end) < 0 or max(row, end) >= d.none
-            if not is_bad and d.has_dead != 0:
-                is_bad = d.dead[row] != 0 or d.dead[end] != 0
-            if is_bad or (d.no_loops != 0 and row == end):
+            is_bad = is_bad or (d.no_loops != 0 and row == end)
+            if is_bad or (d.has_dead != 0 and d.dead[row] | d.dead[end] != 0):
                 row = end = int32(-1)
                 cuda.atomic.add(d.summary, BAD, 1)
         d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
