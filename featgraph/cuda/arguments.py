@@ -10,6 +10,8 @@ words that have changed since the last launch. `ArrayWords` caches the words of 
 from __future__ import annotations
 
 import functools
+import math
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
@@ -33,9 +35,8 @@ __all__ = [
 ]
 
 Array = Any
-Words = npt.NDArray[np.int64]
-#: Result of `ArrayWords.find`.
-_Known = tuple[weakref.ref[Array], ParameterType, Words, int]
+#: Result of `ArrayWords.find`; words as bytes.
+_Known = tuple[weakref.ref[Array], ParameterType, bytes, int]
 #: Number of words of an array before its shape: two null pointers, size, bytes of an
 #: item, address.
 _SHAPE = 5
@@ -58,9 +59,6 @@ def tuples_of(arguments: Iterable[Any]) -> tuple[int, ...]:
 
 def flatten(arguments: Iterable[Any], tuples: Sequence[int]) -> list[Any]:
     """Return the arguments with namedtuples at some positions replaced by fields."""
-    if tuples == (0,):  # the usual case: `d` alone
-        first, *others = arguments
-        return [*first, *others]
     flat = list(arguments)
     for place in reversed(tuples):
         flat[place : place + 1] = flat[place]
@@ -94,8 +92,11 @@ class ArrayWords:
                 if key in own and own[key][0] is reference:
                     del own[key]
 
-            type_, words = self._make(array)
-            known = weakref.ref(array, forget), type_, words, int(words[4])
+            shape, strides = tuple(array.shape), tuple(array.strides)
+            type_, head, tail = _framed(shape, strides, array.dtype)
+            address = self._address_of(array)
+            words = head + address.to_bytes(8, sys.byteorder) + tail
+            known = weakref.ref(array, forget), self.same_type(type_), words, address
             own[key] = known
         return known
 
@@ -109,14 +110,6 @@ class ArrayWords:
     def same_type(self, type_: ParameterType) -> ParameterType:
         """Return the object that `find` returns for an equal type."""
         return self._types.setdefault(type_, type_)
-
-    def _make(self, array: Array) -> tuple[ParameterType, Words]:
-        """Return the type and the words of an array."""
-        shape, item = tuple(array.shape), array.dtype.itemsize
-        layout, strides = layout_of(shape, tuple(array.strides), item)
-        words = (0, 0, array.size, item, self._address_of(array), *shape, *strides)
-        type_ = ParameterType(_name_of(array.dtype), len(shape), layout)
-        return self.same_type(type_), np.array(words, np.int64)
 
 
 class PackedArguments:
@@ -147,22 +140,23 @@ class PackedArguments:
             size = 1 if type_.rank is None else _SHAPE + 2 * type_.rank
             firsts.append(firsts[-1] + size)
         # One word per scalar: of a narrower type, the driver reads the first bytes.
-        words = np.zeros(firsts[-1], np.int64)
+        words = np.zeros(max(firsts[-1], 1), np.int64)
         self._pointers = words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
         self.address = int(self._pointers.ctypes.data)
-        self._words = words
-        arrays: list[tuple[int, Words, ParameterType]] = []
+        self._words, of_bytes = words, words.data.cast("B")
+        arrays: list[tuple[int, memoryview, ParameterType]] = []
         scalars: list[tuple[int, npt.NDArray[Any], frozenset[type]]] = []
         for place, (type_, first) in enumerate(zip(types, firsts, strict=False)):
-            own = words[first : firsts[place + 1]]
             if type_.rank is not None:
-                arrays.append((place, own, array_words.same_type(type_)))
+                bytes_of = of_bytes[8 * first : 8 * firsts[place + 1]]
+                arrays.append((place, bytes_of, array_words.same_type(type_)))
                 continue
+            own = words[first : first + 1]
             kind = np.dtype(type_.dtype)
             view = own.view(kind) if kind.kind == "f" else own
             spelt = _SPELLINGS.get(type_.dtype, frozenset({kind.type}))
             scalars.append((place, view, spelt))
-        #: Words and type of each array parameter.
+        #: Bytes and type of each array parameter.
         self._arrays = [each[1:] for each in arrays]
         #: Weak reference to the array that is packed there.
         self._bound: list[Callable[[], Any]] = [_nothing] * len(arrays)
@@ -193,7 +187,7 @@ class PackedArguments:
             reference, found, words, _ = self._array_words.find(arrays[place])
             if found is not type_:
                 raise OtherTypesError
-            own[:] = words
+            own[:] = words  # as bytes
             bound[place] = reference
         # Numbers are immutable: the same object has the same value.
         scalars, written = self._pick_scalars(values), self._written
@@ -259,10 +253,15 @@ def layout_of(
     return ("F", along) if _same_strides(shape, strides, along) else ("A", strides)
 
 
-@functools.cache
-def _name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a dtype; cached, since NumPy computes it each time."""
-    return dtype.name
+@functools.lru_cache(1 << 12)
+def _framed(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> tuple[ParameterType, bytes, bytes]:
+    """Return the type of an array, and its words before and behind its address."""
+    layout, strides = layout_of(shape, strides, dtype.itemsize)
+    head = np.array((0, 0, math.prod(shape), dtype.itemsize), np.int64)
+    type_ = ParameterType(dtype.name, len(shape), layout)
+    return type_, head.tobytes(), np.array((*shape, *strides), np.int64).tobytes()
 
 
 def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:

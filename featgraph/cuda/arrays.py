@@ -34,6 +34,7 @@ from featgraph.cuda.memory import (
 
 __all__ = [
     "BLOCK",
+    "Mirror",
     "copy",
     "copy_of",
     "current_gpu",
@@ -188,6 +189,34 @@ def pinned(size: int) -> npt.NDArray[np.uint8]:
     """Return `size` bytes of page-locked host memory; at least one."""
     made: npt.NDArray[np.uint8] = cuda.pinned_array(size, np.uint8)
     return made
+
+
+class Mirror:
+    """Page-locked memory beside the first bytes of a GPU array; one user at a time.
+
+    Parameters
+    ----------
+    array : array on the GPU
+    size : int
+        The number of bytes.
+
+    Attributes
+    ----------
+    bytes : ndarray of uint8, (size,)
+        Written only while no copy from it is pending: after `read`, none is.
+    """
+
+    def __init__(self, array: Any, size: int) -> None:
+        self.bytes = pinned(size)
+        self._own, self._there = int(self.bytes.ctypes.data), address_of(array)
+
+    def write(self, stop: int) -> None:
+        """Copy the bytes before `stop` to the GPU; asynchronous."""
+        _driver().streams.start_write(self._there, self._own, stop, 0)
+
+    def read(self, begin: int, stop: int) -> None:
+        """Copy some bytes from the GPU, and wait for all work."""
+        _driver().read(self._own + begin, self._there + begin, stop - begin)
 
 
 def streams() -> Streams:

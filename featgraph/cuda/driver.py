@@ -148,8 +148,9 @@ _SCALARS = frozenset(
 
 
 def address_of(array: Any) -> int:
-    """Return the device address of an array of the dialect."""
-    return array.device_ctypes_pointer.value or 0
+    """Return the device address of a `Strided`, or of an array of the dialect."""
+    known: int | None = getattr(array, "address", None)
+    return array.device_ctypes_pointer.value or 0 if known is None else known
 
 
 def device_of(array: Any) -> int:

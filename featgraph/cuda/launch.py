@@ -60,7 +60,11 @@ class _Prepared:
             self._tuples = tuples_of(arguments)
         packed = self._next
         self._next, self._packed = self._packed, packed
-        packed.pack(flatten(arguments, self._tuples) if self._tuples else arguments)
+        if self._tuples == (0,):  # the usual case: `d` alone
+            arguments = [*arguments[0], *arguments[1:]]
+        elif self._tuples:
+            arguments = flatten(arguments, self._tuples)
+        packed.pack(arguments)
         return packed
 
 

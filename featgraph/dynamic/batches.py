@@ -44,7 +44,10 @@ _NO_EDGES = _EMPTY, _EMPTY, np.empty(0, np.int64)
 
 @dataclass(eq=False)
 class Batch:
-    """Updates that are applied as a whole, in arrays of their own.
+    """Updates that are applied as a whole.
+
+    Arrays are copies of those of the caller. If ends are on a GPU, the batch inserts or
+    deletes alone, and has no `kinds`; ends are then those of the caller.
 
     Attributes
     ----------
@@ -76,10 +79,6 @@ class Batch:
     deaths: Array = field(default_factory=lambda: _EMPTY)
     copies: str = "all"
     missing: str = "ignore"
-
-    def on_host(self) -> Batch:
-        """Return this batch; a batch on a GPU returns a copy on the host."""
-        return self
 
 
 class UpdateResult:
@@ -120,9 +119,11 @@ class UpdateResult:
 
 
 def on_host(array: Any) -> Array:
-    """Return an array on the host; one on a GPU is copied."""
+    """Return an array on the host; one on a GPU is copied, a function is called."""
     if isinstance(array, np.ndarray):
         return array
+    if callable(array):
+        return array()  # type: ignore[no-any-return]
     from featgraph.cuda import arrays  # imports the dialect
 
     return arrays.read(array) if array.size else np.empty(array.shape, array.dtype)
@@ -234,18 +235,18 @@ class Record:
         The insertion number of update 0.
     births, deaths : int32
         Inserted and deleted vertices.
-    ends : pair of int32, (M,)
+    ends : pair of int32, (M,), or of functions that return them
         Sources and targets of the updates.
     has_twins : bool
         Whether the graph is undirected. Then each edge is in two rows, and is listed in
         the direction in which it was given.
-    entries : pair of arrays
+    entries : pair of arrays, or of functions that return them
         `HostPlan.order` and `HostPlan.fates`.
     shift : int
         `HostPlan.shift`.
     left : array of uint32, (3 or 4, edges)
         Rows, ends and numbers of the deleted edges.
-    other : four arrays, or ()
+    other : four arrays, or one on a GPU, uint32, (4, entries); or None
         Of entries that replaced values: a mask of those that changed any, then rows,
         ends and numbers of the edges.
     size : int
@@ -260,7 +261,7 @@ class Record:
     entries: tuple[Any, Any]
     shift: int
     left: Any
-    other: tuple[Any, ...]
+    other: Any
     size: int
 
     @cached_property
@@ -283,11 +284,12 @@ class Record:
     @cached_property
     def changed(self) -> tuple[Array, ...]:
         """Sources, targets and numbers of the edges with other values."""
-        if not self.other:
+        if self.other is None:
             return _NO_EDGES
-        is_other, rows, ends, numbers = map(on_host, self.other)
+        of_gpu = not isinstance(self.other, tuple)
+        is_other, rows, ends, numbers = on_host(self.other) if of_gpu else self.other
         at = np.flatnonzero(is_other)
-        return ends[at], rows[at], numbers[at]
+        return ends.view(np.int32)[at], rows.view(np.int32)[at], numbers[at]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from featgraph.base.errors import DeviceMemoryError
+from featgraph.base.interrupts import deferred_interrupts
 from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays as memory
 from featgraph.cuda import foreign, sorting
@@ -27,18 +29,19 @@ from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.batches import Batch, on_host, require_choice
-from featgraph.dynamic.inputs import ids_of
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
-from featgraph.dynamic.pools import Plan, RowPool, Updates, combined, settle
-from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
-from featgraph.graph.building.gpu_edges import (
-    checked_values,
-    copied_ends,
-    marked,
-    surveyed,
-    taken,
+from featgraph.dynamic.pools import (
+    NoOtherPool,
+    Plan,
+    RowPool,
+    Updates,
+    combined,
+    settle,
 )
+from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
+from featgraph.graph.building.gpu_edge_kernels import find_nan
+from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
 __all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
 
@@ -48,11 +51,13 @@ THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 _MOST_BLOCKS = 1056
 #: One block alone plans a small batch on a pool of up to so many slots.
 LEAST_SHARED = 4096
-#: Most entries of a batch whose arrays stay with the pool, 204 bytes each.
+#: Most entries of a batch whose arrays stay with the pool: 222 bytes for each, and
+#: 18 bytes of page-locked memory. There is one set of arrays a power of two.
 _MOST_KEPT = 1 << 18
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
 _MISSING = ("ignore", "error")
+_NO_KINDS = np.empty(0, np.uint8)
 #: The result of `GpuRowPool.list_left` where no edge leaves.
 _NONE_LEFT = np.empty((3, 0), np.uint32)
 
@@ -81,10 +86,6 @@ def bits_of(array: Any) -> Any:
     return memory.piece_of(array, 0, array.size * item, item)
 
 
-def _empty(size: int, dtype: Any) -> Any:
-    return memory.empty((size,), dtype)
-
-
 def _zeros(size: int, dtype: Any, width: int | None = None) -> Any:
     """Return an array of zeros; with `width`, of rows padded as kernels load them."""
     dtype, shape = np.dtype(dtype), (size,)
@@ -98,7 +99,7 @@ class GpuMemory(HostMemory):
     """Memory of the GPU; calls are asynchronous but for `read`."""
 
     spare, growth = 1024, 4  # each queue that moves is a copy
-    empty: Any = staticmethod(_empty)
+    empty: Any = staticmethod(lambda size, dtype: memory.empty((size,), dtype))
     zeros: Any = staticmethod(_zeros)
     part: Any = staticmethod(part_of)
     copy: Any = staticmethod(memory.copy)
@@ -109,49 +110,30 @@ class GpuMemory(HostMemory):
     bits_of: Any = staticmethod(bits_of)
 
 
-class _GpuBatch(Batch):
-    """Updates in memory of the GPU: all insert, or all delete; `kinds` is empty."""
-
-    def on_host(self) -> Batch:
-        """Return the same batch on the host."""
-        return Batch(
-            on_host(self.sources), on_host(self.targets),
-            np.full(self.sources.size, self.insertions > 0, np.uint8),
-            {name: on_host(a) for name, a in (self.columns or {}).items()},
-            self.insertions, copies=self.copies, missing=self.missing,
-        )  # fmt: skip
-
-
 def gpu_batch(
     sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
-    vertex_count: int, loops: str, **options: Any,
+    **options: Any,
 ) -> Batch | None:  # fmt: skip
-    """Check updates that are in memory of the GPU.
+    """Return a batch of updates that are in memory of the GPU.
 
     Return None if they are not, or if the host has to check them; `checked_batch` has
-    the parameters. Ids are checked, and ends copied, when the batch is planned. Unless
-    `loops` is "keep", self-loops are counted here, and a batch that has some is
-    downloaded.
+    the parameters. The plan of the batch checks the values of ids and weights.
     """
     if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
         return None
     for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
         if name in options:
             require_choice(options[name], choices, name)
-    ends, loop_count = copied_ends(sources, targets, is_shared=True), 0
-    if ends is not None and loops != "keep" and kinds:
-        least, most, loop_count = surveyed(*ends)
-        ends = ends if least >= 0 and most < vertex_count else None
+    ends = copied_ends(sources, targets, is_shared=True)
     if ends is None:
         return None
     count, made = ends[0].size, {}
     for name, (dtype, width) in spec.items() if kinds else ():
-        values = checked_values(columns[name], count) if width is None else None
+        values = copied_values(columns[name], count) if width is None else None
         if values is None or values.dtype != dtype:
             return None
         made[name] = values
-    batch = _GpuBatch(*ends, columns=made, insertions=count if kinds else 0, **options)
-    return batch.on_host() if loop_count else batch
+    return Batch(*ends, _NO_KINDS, made, count if kinds else 0, **options)
 
 
 class GpuPlan(Plan):
@@ -161,6 +143,9 @@ class GpuPlan(Plan):
     ----------
     d : Passes
         The arguments of the kernels.
+    ends : pair of arrays
+        Ends of the updates at rows, and the other ones.
+    scratch : _Scratch
     is_few, is_idle : bool
         Whether one block lists the updates and finds runs; whether there are none.
     count : int
@@ -171,55 +156,50 @@ class GpuPlan(Plan):
         Those of `hubs`.
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, the arguments of `write_values`
-    entries : places and fates of entries
+    entries : functions that return places and fates of entries
     gone : uint32, where the edges that leave are listed; None: nowhere
+    dead, turned : `GpuRowPool.dead`, and vertices that lose and get its mark
     """
 
-    count = 0
     degrees: tuple[Any, ...] = (None, None)
-    entries: Any = ()
     hub_lengths: Any = None
-    summary: Any = None
-    sums: list[int]
     gone: Any = None
+    dead: Any = None
+    turned: Any = ()
 
-    def __init__(self, updates: Updates, d: Passes, is_few: bool, *sizes: int) -> None:
+    def __init__(
+        self, updates: Updates, d: Passes, ends: Any, scratch: _Scratch, is_few: bool,
+        *sizes: int,
+    ) -> None:  # fmt: skip
         super().__init__(sizes[0], sizes[1], bool(d.is_dense))
-        self.updates, self.d, self.is_few = updates, d, is_few
-        self.shift, self.starts = 1 - d.sides, d.starts
+        self.updates, self.d, self.ends, self.is_few = updates, d, ends, is_few
+        self.scratch, self.shift, self.starts = scratch, 1 - d.sides, d.starts
         self.is_idle = d.most == 0 and not self.is_dense
 
-    def read(self, summary: Array, *entries: Any) -> None:
-        """Store the counts that the host has read."""
+    def read(self, is_first: bool) -> None:
+        """Read the counts; store functions that return arrays to later readers.
+
+        Those of the first pool of a store are called after the batch, too.
+        """
+        scratch, updates, tail = self.scratch, self.updates, np.empty(0, np.uint8)
+        summary = np.zeros(passes.SUMMARY, np.int64)
+        if not self.is_idle:
+            summary, tail = scratch.read(self.is_few, is_first)
         self.summary, self.tally = summary, summary[: passes.BORN + 1]
         self.sums = sums = summary[: passes.HUB_LIST].tolist()
         self.came, self.left = sums[passes.CAME], sums[passes.GONE]
-        self.count = sums[passes.ENTRIES]
+        self.is_bad = sums[passes.BAD] > 0
+        count = self.count = sums[passes.ENTRIES]
+        size = updates.sources.size
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
-        self.entries = tuple(part_of(a, 0, self.count) for a in entries)
-
-    def run(self, kernel: Any, blocks: int, *arguments: Any, threads: int = 0) -> None:
-        """Launch a kernel whose blocks may meet."""
-        memory.launch(kernel, blocks, self.d, *arguments, threads=threads or THREADS)
+        stored = partial(_stored, tail, scratch.begins)
+        self.entries = partial(stored, "order", count), partial(stored, "fates", count)
+        self.given = partial(stored, "other", size), partial(stored, "at", size)
+        updates.outcomes = partial(stored, "outcomes", size)
 
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
         memory.launch_over(kernel, self.count, self.d, *arguments)
-
-    def row(self, number: int, count: int) -> Any:
-        """Return some entries of a row of `Passes.work`."""
-        return part_of(self.d.work, number * self.d.work.shape[1], count)
-
-
-#: Arrays of a small batch, in one piece of memory. The host writes those before
-#: "summary", or the table alone, and reads all, each in one copy.
-_BLOCK = np.dtype([
-    ("table", np.int64, (5, CLASS_COUNT)), ("kinds", np.uint8, FEW),
-    ("at", np.int32, FEW), ("other", np.int32, FEW),
-    ("summary", np.int64, passes.SUMMARY), ("order", np.int32, FEW),
-    ("fates", np.uint8, FEW), ("outcomes", np.uint8, FEW),
-])  # fmt: skip
-_FIELDS: Any = _BLOCK.fields
 
 
 class GpuRowPool(RowPool):
@@ -236,11 +216,13 @@ class GpuRowPool(RowPool):
     ) -> None:
         super().__init__(along, is_twice, slots, vertex_capacity, spec)
         #: Arrays of the passes of small batches, which stay.
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[Any, Any] = {}
         #: Turns a pair around where rows are those of the sources of edges.
         self.turned = slice(None, None, -1 if along == "out" else 1)
         #: The most blocks that can wait for each other.
         self.most_blocks = memory.multiprocessors()
+        #: By vertex: 1 if it is deleted; None until one is. Along "in" alone.
+        self.dead: Any = None
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
         self.degrees: Any = None
         self.out_degrees: Any = None
@@ -313,7 +295,7 @@ class GpuRowPool(RowPool):
             passes_over.append((out, rows.size, False, 1))
         elif not self.is_twice:
             is_in_set = memory.filled((vertex_count,), 0, np.uint8)
-            memory.launch_over(reads.mark_rows, rows.size, rows, is_in_set)
+            memory.launch_over(reads.mark_rows, rows.size, rows, 1, is_in_set)
             passes_over.append((self, vertex_count, True, 0))
         guess = FEW + 4 * rows.size * self.top // vertex_count
         count, room = min(guess, 2 * self.top + 1), 0
@@ -327,7 +309,7 @@ class GpuRowPool(RowPool):
                 )  # fmt: skip
             count = int(memory.read(found)[0])
         ends = part_of(listed, 0, count), part_of(listed, room, count)
-        return *ends, np.empty(0, np.uint8)
+        return *ends, _NO_KINDS
 
     def on_host(self) -> Any:
         """Return a copy of the pool on the host, made once a version."""
@@ -356,34 +338,24 @@ class GpuRowPool(RowPool):
         plan = self._begun(updates, *room, dense=dense)
         d, is_some = plan.d, updates.policy == KEEP and updates.copies != kernels.ALL
         is_some = is_some and updates.deletes
-        if plan.is_idle:
-            none: Any = np.empty(0, np.uint8)
-            parts = [np.zeros(passes.SUMMARY, np.int64), none, none, none]
-        elif plan.is_few:
+        if plan.is_few and not plan.is_idle:
             meet = updates.looks and self.slots > LEAST_SHARED
-            plan.run(
-                passes.plan_batch, self.most_blocks if meet else 1, is_some,
-                threads=min(THREADS, FEW_THREADS),
+            memory.launch(
+                passes.plan_batch, self.most_blocks if meet else 1, d, *plan.ends,
+                is_some, threads=min(THREADS, FEW_THREADS),
             )  # fmt: skip
-            found: Any = memory.read(self._kept["block"]).view(_BLOCK)[0]
-            parts = [found[name] for name in ("summary", "order", "fates", "outcomes")]
-            count = updates.sources.size
-            parts[3] = parts[3][:count].copy()
-            if not updates.is_checked:
-                names = ("other", "at")[self.turned]
-                updates.kept = tuple(found[name][:count].copy() for name in names)
-        else:
-            plan.run(passes.list_batch, d.blocks)
+        elif not plan.is_idle:
+            memory.launch(passes.list_batch, d.blocks, d, *plan.ends, threads=THREADS)
             if updates.looks:
                 blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
                 for marks_copies in (False, True)[: 1 + is_some]:
                     memory.launch(passes.match, blocks, d, marks_copies)
-            plan.run(passes.find_runs, d.blocks)
-            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
-        updates.outcomes = parts.pop()
-        plan.read(*parts)
-        if plan.sums[passes.BAD]:  # raises
-            ids_of(on_host(updates.sources), on_host(updates.targets), room[0])
+            memory.launch(passes.find_runs, d.blocks, d, threads=THREADS)
+        weights = None if updates.is_checked else updates.columns.get("weight")
+        # The host reads columns of float16: the dialect stores no kernels of them.
+        if weights is not None and weights.dtype in (np.float32, np.float64):
+            memory.launch_over(find_nan, weights.size, weights, plan.scratch.bad)
+        plan.read(self.along == "in")
         return plan
 
     def filled(
@@ -395,8 +367,8 @@ class GpuRowPool(RowPool):
             ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))
         updates = Updates(
-            sources, targets, np.ones(sources.size, np.uint8), False, 0, 0, False, 0,
-            "keep", columns, False, numbers, ids,
+            sources, targets, _NO_KINDS, False, 0, 0, False, 0, "keep", columns, False,
+            numbers, ids, is_checked=False,
         )  # fmt: skip
         room = vertex_count, self.starts.size
         plan = self.plan(updates, Threads(0), *room, dense=True)
@@ -410,23 +382,23 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        marks = updates.looks and updates.deletes
-        arrays: dict[str, Any] = {}
-        if most or dense:
-            size = FEW if is_few else max(most, limit)
-            arrays = _arrays(self, size, is_few, marks)
-        given: Any = (updates.targets, updates.sources)[self.turned]
+        scratch = _scratch_of(self, max(most, limit))
+        arrays, stop = scratch.arrays, scratch.begins["summary"]
+        ends: Any = (updates.targets, updates.sources)[self.turned]
         regions = self.region, (self.top, self.slots)
-        if is_few and most:
-            _put(self, regions, updates.kinds, *given)
-        elif not is_few:
-            memory.write(arrays["table"], _table_of(self, regions))
-            arrays |= _own_arrays(updates, given, most)
-            ends = (arrays["other"], arrays["at"])[self.turned]
-            (updates.sources, updates.targets), updates.kinds = ends, arrays["kinds"]
-            updates.kept = updates.kept or ends
-        if not updates.is_checked:  # a kernel stores them
-            updates.kinds = arrays.get("kinds")  # type: ignore[assignment]
+        _table_of(self, regions, scratch.staged["table"])
+        if updates.is_checked:  # on the host
+            given, ends = (updates.kinds, *ends), (arrays["at"], arrays["other"])
+            for name, values in zip(("kinds", "at", "other"), given, strict=True):
+                if scratch.stays:
+                    scratch.staged[name][: values.size] = values
+                else:
+                    memory.write(arrays[name], values)
+            stop = scratch.begins["order" if scratch.stays else "summary"]
+        scratch.mirror.write(stop)
+        rows = {"starts": self.starts, "stops": self.stops, "classes": self.classes}
+        if self.starts.size < room[1]:
+            rows = {n: grown(array, room[1], GpuMemory) for n, array in rows.items()}
         begins, stops = self.queues.table[:2]
         has_runs = int(begins.tobytes() != stops.tobytes())
         return GpuPlan(
@@ -435,27 +407,19 @@ class GpuRowPool(RowPool):
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
                 int(updates.deletes), has_runs, int(not updates.is_checked),
-                1 if is_few else self.most_blocks,
-                starts=grown(self.starts, room[1], GpuMemory),
-                stops=grown(self.stops, room[1], GpuMemory),
-                classes=grown(self.classes, room[1], GpuMemory), ends=self.ends,
+                int(self.dead is not None), int(updates.no_loops),
+                1 if is_few else self.most_blocks, **rows,
+                dead=self.classes if self.dead is None else self.dead, ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
+                **self._kept["marks"],
             ),
-            is_few, none, none if dense else none - self.vertex_count,
+            ends, scratch, is_few, none, none if dense else none - self.vertex_count,
         )  # fmt: skip
 
     # -- scan
 
-    def fit(self, plan: GpuPlan) -> bool:
-        """Find room for the rows that grow or shrink; return whether there is any."""
-        has_room = super().fit(plan)
-        if has_room and self.queues.runs is not plan.d.runs:
-            table = memory.upload(_table_of(self, [self.region]))
-            plan.d = plan.d._replace(runs=self.queues.runs, table=table)
-        return has_room
-
     def _moves(self, plan: GpuPlan) -> bool:
-        return plan.sums[passes.COMING] + plan.sums[passes.LEAVING] > 0
+        return bool(plan.sums[passes.COMING] + plan.sums[passes.LEAVING])
 
     def _lay(
         self, plan: GpuPlan, counts: Array, regions: Array, short: int
@@ -466,7 +430,7 @@ class GpuRowPool(RowPool):
         if len(regions) > 2:  # kernels take the first and the last alone
             table = memory.upload(_table_of(self, regions))
             plan.d = plan.d._replace(table=table, regions=len(regions))
-            plan.run(passes.lay_rows, plan.d.blocks, True)
+            memory.launch(passes.lay_rows, plan.d.blocks, plan.d, True, threads=THREADS)
             cuts = memory.read(table)[passes.CUTS, : len(regions)].tolist()
         regions[:, 0] += np.diff(cuts, prepend=0)
         if cuts[-1] < short or regions[-1, 0] > regions[-1, 1]:
@@ -498,11 +462,47 @@ class GpuRowPool(RowPool):
         order = np.argsort(hubs)
         plan.hubs, plan.hub_lengths = hubs[order], lengths[order]
 
+    def refit(self, plan: Any, slots_for: Callable[[int], int]) -> None:
+        """Lay out all rows in another pool; raise NoOtherPool if none can be made."""
+        slots = slots_for(int(plan.wanted @ kernels.SIZES))
+        try:
+            super().refit(plan, lambda needed: slots)
+        except DeviceMemoryError as error:
+            raise NoOtherPool from error
+
+    def pack(self) -> None:
+        """Lay out all rows in order in the slots of this pool, on the host.
+
+        Each is in the shortest run then, as in a pool of `refit`.
+        """
+        ends, kinds = np.empty(0, np.int32), np.empty(0, np.uint8)
+        none = Updates(
+            ends, ends, kinds, False, KEEP, kernels.ALL, False, 0, "keep", {}, False
+        )  # fmt: skip
+        host, room = self.on_host(), (self.vertex_count, self.starts.size)
+        plan = host.plan(none, Threads(0), *room, dense=True)
+        host.refit(plan, lambda needed: self.slots)
+        host.prepare(plan, none)
+        made = host.apply(plan)
+        with deferred_interrupts():
+            for name in ("starts", "stops", "classes", "ends", "numbers", "ids"):
+                if getattr(self, name) is not None:
+                    memory.write(getattr(self, name), getattr(made, name))
+            for name, (_, width) in self.spec.items():
+                to, column = self.columns[name], made.columns[name]
+                if width is not None:
+                    column = np.zeros(to.shape, to.dtype)
+                    column[:, :width] = made.columns[name]
+                memory.write(bits_of(to), HostMemory.bits_of(column))
+            self.region, self.top, self.lost = made.region, made.top, made.lost
+            self.queues.table[1] = self.queues.table[0]  # no run is free
+            self._host = None
+
     def _lay_out(self, plan: GpuPlan, fresh: Any, needed: int) -> None:
-        fresh._kept = self._kept  # scratch arrays of batches
+        fresh._kept, fresh.dead = self._kept, self.dead
         table = memory.upload(_table_of(self, [(0, needed)]))
         plan.d = plan.d._replace(table=table, regions=1)
-        plan.run(passes.lay_rows, plan.d.blocks, False)
+        memory.launch(passes.lay_rows, plan.d.blocks, plan.d, False, threads=THREADS)
 
     # -- apply
 
@@ -524,47 +524,50 @@ class GpuRowPool(RowPool):
         plan.over_entries(reads.give_ids, free, free.size, next_id, ids)
         return ids
 
-    def list_changed(
-        self, plan: GpuPlan, updates: Updates
-    ) -> tuple[tuple[Any, ...], int]:
+    def list_changed(self, plan: GpuPlan, updates: Updates) -> tuple[Any, int]:
         """List and count edges that get other values: see `RowPool.list_changed`."""
-        found = memory.filled((1,), 0, np.int32)
-        types = np.uint8, np.int32, np.int32, np.uint32
-        out = tuple(memory.filled((plan.count,), 0, t) for t in types)
-        for (values, value_width, sources, _, width), column in zip(
-            plan.values, self.columns.values(), strict=True
-        ):
-            plan.over_entries(
-                reads.list_changed, bits_of(column), width, values, value_width,
-                sources, updates.has_twins, *out, found,
-            )  # fmt: skip
-        count = int(memory.read(found)[0])
-        return out if count else (), count
+        out = memory.empty((4, plan.count), np.uint32)
+        for value, old in zip(plan.values, self._bits()[2:], strict=False):
+            given = *value[:3], updates.has_twins, value is plan.values[0], out
+            plan.over_entries(reads.list_changed, *old, *given)
+        at = plan.scratch.begins["summary"] + 8 * passes.CHANGED
+        plan.scratch.mirror.read(at, at + 8)
+        count = int(plan.summary[passes.CHANGED])
+        return out if count else None, count
 
     def prepare(self, plan: GpuPlan, updates: Updates) -> None:
         """Prepare all writes, so that `apply` allocates no memory: see `RowPool`."""
         new = self if plan.fresh is None else plan.fresh
-        plan.updates, updates.numbers = updates, uploaded(updates.numbers)
+        plan.updates, capacity = updates, plan.d.starts.size
+        plan.degrees = self.degrees, self.out_degrees
+        if capacity > self.starts.size:
+            plan.degrees = tuple(grown(a, capacity, GpuMemory) for a in plan.degrees)
+        if new is self and self.queues.runs is not plan.d.runs:  # the queues moved
+            table = memory.upload(_table_of(self, [self.region]))
+            plan.d = plan.d._replace(runs=self.queues.runs, table=table)
+        born, deaths = updates.turned
+        is_new = deaths.size > 0 or (self.dead is not None and born.size > 0)
+        if is_new and self.along == "in":
+            dead = _zeros(capacity, np.uint8) if self.dead is None else self.dead
+            plan.dead = grown(dead, capacity, GpuMemory)
+            plan.turned = [memory.upload(ids) for ids in updates.turned]
+        if updates.numbers is not None:
+            updates.numbers = uploaded(updates.numbers)
+        bits = to = kept = self._bits()
+        if new is not self:
+            to = kept = new._bits()
+        elif plan.left and plan.sums[passes.IS_SHARED]:
+            kept = _spare(self._kept, bits, plan.sums[passes.COPIED])
+        for old, there, spare in zip(bits, to, kept, strict=True):
+            plan.writes.append((*old, there[0], spare[0]))
+        if not updates.columns or not plan.count:
+            return
         updates.columns = {name: uploaded(a) for name, a in updates.columns.items()}
-        plan.degrees = tuple(
-            None if a is None else grown(a, plan.d.starts.size, GpuMemory)
-            for a in (self.degrees, self.out_degrees)
-        )
-        for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
-            kept = to
-            if plan.fresh is None and plan.left:
-                size = plan.sums[passes.COPIED] * width
-                kept = _spare(self._kept, len(plan.writes), size, old.dtype)
-            plan.writes.append((old, width, to, kept))
-        for name, column in new.columns.items():
-            values = updates.columns.get(name)
-            if values is None or not plan.count:
-                continue
-            sources = plan.row(passes.SOURCE, plan.count)
+        for name, column in zip(self.columns, to[2:], strict=False):
+            values, sources = updates.columns[name], plan.scratch.sources
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = _combine(plan, self.columns[name], values)
-            given = bits_of(values), width_of(values), sources
-            plan.values.append((*given, bits_of(column), width_of(column)))
+            plan.values.append((bits_of(values), width_of(values), sources, *column))
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
@@ -587,16 +590,18 @@ class GpuRowPool(RowPool):
         new = self if plan.fresh is None else plan.fresh
         d, updates, ids = plan.d, plan.updates, plan.updates.ids
         (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
-        turns = 1 + (new is self and plan.left > 0)
-        launches = [] if plan.is_idle else [(turn, turn + 1) for turn in range(turns)]
-        work = max(plan.sums[passes.COPIED] // passes.STEPS, d.most, 1)
+        # Edges of long rows and inserted edges go where others are not read yet.
+        waits = plan.came > 0 or plan.sums[passes.IS_SHARED] > 0
+        turns = 1 + (new is self and plan.left > 0 and waits)
+        launches: Any = () if plan.is_idle else ((0, 1), (1, 2))[:turns]
+        work = max(plan.sums[passes.COPIED] // reads.HELD, d.most, 1)
         blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
-            launches, blocks = [(0, turns)], self.most_blocks
+            launches, blocks = ((0, 2),), self.most_blocks
         spare, to = d.order, d if new is self else new
-        given = (
+        more = (
             new is not self, ends, kept, numbers, more_kept,
-            self._kept.get("list") if plan.gone is None else plan.gone,
+            plan.scratch.none if plan.gone is None else plan.gone,
             0 if plan.gone is None else plan.gone.shape[0],
             numbers if self.ids is None else self.ids,
             spare if plan.degrees[1] is None else plan.degrees[1],
@@ -606,12 +611,13 @@ class GpuRowPool(RowPool):
             to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
             plan.degrees[0] is not None, new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
-        run = partial(plan.run, threads=COPY_THREADS)
         for turn in launches:
-            run(reads.apply_batch, blocks, *turn, turn[1] == turns, *given)
+            given = *turn, turn[1] == turns, *more
+            memory.launch(reads.apply_batch, blocks, d, *given, threads=COPY_THREADS)
         for write in others:
             for turn in launches:
-                run(reads.copy_rows, blocks, *turn, new is not self, *write)
+                given = *turn, new is not self, *write
+                memory.launch(reads.copy_rows, blocks, d, *given, threads=COPY_THREADS)
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
         if new.ids is not None and ids is not None:
@@ -621,6 +627,10 @@ class GpuRowPool(RowPool):
             self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
             self.queues.table[1] += plan.freed
         new.degrees, new.out_degrees = plan.degrees
+        if plan.turned:
+            new.dead = plan.dead
+            for mark, ids in enumerate(plan.turned):
+                memory.launch_over(reads.mark_rows, ids.size, ids, mark, new.dead)
         changes = plan.summary[passes.LENGTHS :][: HUB + 1]
         new.length_counts = new.length_counts + changes
         new.length_counts[0] += 0 if plan.is_dense else plan.born
@@ -635,97 +645,105 @@ class GpuRowPool(RowPool):
         return made  # type: ignore[no-any-return]
 
 
-def _arrays(pool: GpuRowPool, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
-    """Return the arrays of `Passes` that kernels write, by name.
+class _Scratch:
+    """Memory of the passes of a batch.
 
-    Those of up to `_MOST_KEPT` entries stay with the pool.
+    Parameters
+    ----------
+    size : int
+        The most entries, and the most touched rows.
+    blocks : int
+        `GpuRowPool.most_blocks`.
+    stays : bool
+        Whether later batches use the memory, too.
+
+    Attributes
+    ----------
+    arrays : dict
+        The arrays of `Passes` by name.
+    begins : dict
+        The first bytes of those that the host writes or reads, in one block. The tail
+        of the block, from "kinds" on, has those that later readers need.
+    mirror : Mirror
+        Of the block; of "table" and "summary" alone unless it stays.
+    staged : dict
+        Views of its bytes on the host, by name.
     """
-    kept: dict[str, Any] = pool._kept
-    if "gate" not in kept:
-        kept["gate"] = memory.filled((1,), 0, np.int64)
-        kept["list"] = memory.empty((1, 1), np.uint32)
-    if (is_few or deletes) and kept.get("slots") != pool.slots:
+
+    def __init__(self, size: int, blocks: int, stays: bool) -> None:
+        self.stays, room = stays, (-(-size // 8) * 8,)
+        block, made = _pieces({
+            "table": ((5, CLASS_COUNT), np.int64),
+            "summary": ((passes.SUMMARY,), np.int64), "kinds": (room, np.uint8),
+            "at": (room, np.int32), "other": (room, np.int32),
+            "order": (room, np.int32), "fates": (room, np.uint8),
+            "outcomes": (room, np.uint8),
+        })  # fmt: skip
+        self.begins = {n: a.address - made["table"].address for n, a in made.items()}
+        first = self.begins["kinds"]
+        self.mirror = memory.Mirror(block, block.size if stays else first)
+        self.staged = {
+            n: self.mirror.bytes[at:][: prod(made[n].shape) * made[n].dtype.itemsize]
+            .view(made[n].dtype).reshape(made[n].shape)
+            for n, at in self.begins.items() if at < self.mirror.bytes.size
+        }  # fmt: skip
+        self.tail = memory.piece_of(block, first, block.size - first, 1)
+        self.bad = part_of(made["summary"].view(np.int32), 2 * passes.BAD, 1)
+        self.none = memory.empty((1, 1), np.uint32)
+        self.arrays = made | {"gate": memory.filled((1,), 0, np.int64)} | _pieces({
+            "work": ((passes.WORK, size + 1), np.int32),
+            "wide": ((passes.WIDE, size + 2), np.int64),
+            "totals": ((blocks,), np.int64),
+            "digits": ((sorts_cuda.DIGITS, blocks), np.int64),
+        })[1]  # fmt: skip
+        first = passes.SOURCE * (size + 1)
+        self.sources = part_of(self.arrays["work"], first, size)
+
+    def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:
+        """Return the summary, and the tail: a copy if `is_kept` beyond the batch."""
+        first, stop = self.begins["summary"], self.begins["kinds"]
+        self.mirror.read(first, self.mirror.bytes.size if is_few else stop)
+        tail: Any = self.mirror.bytes[stop:] if is_few else self.tail
+        if is_kept and self.stays:
+            tail = tail.copy() if is_few else memory.copy_of(tail)
+        return self.staged["summary"], tail
+
+
+def _scratch_of(pool: GpuRowPool, size: int) -> _Scratch:
+    """Return memory for a batch on a pool; up to `_MOST_KEPT` entries, it stays."""
+    kept, key = pool._kept, max(size - 1, 63).bit_length()
+    if kept.get("slots") != pool.slots:  # bits and their counts: one for each slot
         words = (pool.slots // 32 + 1,)
-        made = _pieces({"before": (words, np.int64), "marks": (words, np.uint32)})[1]
-        kept |= {"slots": pool.slots, "all marks": made}
-    found = kept.get("few" if is_few else "many")
-    if found is None or found["wide"].shape[1] < size + 2:
-        stays = size <= _MOST_KEPT
-        size = 1 << max(size - 1, 1).bit_length() if stays else size
-        found = _new_arrays(kept, size, pool.most_blocks, is_few)
-        if stays:
-            kept["few" if is_few else "many"] = found
-    marks = {"before": found["totals"], "marks": pool.numbers}  # not written
-    if is_few or deletes:
-        marks = kept["all marks"]
-    return {"gate": kept["gate"], **marks, **found}
+        shapes: Any = {"before": (words, np.int64), "marks": (words, np.uint32)}
+        kept |= {"slots": pool.slots, "marks": _pieces(shapes)[1]}
+    if size > _MOST_KEPT:
+        return _Scratch(size, pool.most_blocks, False)
+    if key not in kept:
+        kept[key] = _Scratch(1 << key, pool.most_blocks, True)
+    return kept[key]  # type: ignore[no-any-return]
 
 
-def _put(pool: GpuRowPool, regions: Any, *given: Any) -> None:
-    """Write the table and updates: kinds, which kernels may write, and their ends."""
-    few, staged = pool._kept["few"], pool._kept["staged"]
-    names, (*_, end), table = ("kinds", "at", "other"), given, staged["table"]
-    _table_of(pool, regions, table)
-    if isinstance(end, np.ndarray):
-        for name, array in zip(names, given, strict=True):
-            staged[name][: array.size] = array
-        table = staged.reshape(1).view(np.uint8)[: _FIELDS["summary"][1]]
-    else:
-        for name, array in zip(names, given, strict=True):
-            memory.copy(few[name], array)
-    memory.write(few["table"], table)
+def _stored(tail: Any, begins: dict[str, int], name: str, count: int) -> Array:
+    """Return the first entries of an array in the tail of a block, on the host."""
+    dtype = np.dtype(np.uint8 if name in {"fates", "outcomes"} else np.int32)
+    begin, size = begins[name] - begins["kinds"], count * dtype.itemsize
+    if isinstance(tail, np.ndarray):
+        return tail[begin : begin + size].view(dtype)
+    return on_host(memory.piece_of(tail, begin, size, dtype.itemsize).view(dtype))
 
 
-def _own_arrays(updates: Updates, given: tuple[Any, Any], most: int) -> dict[str, Any]:
-    """Return the arrays of a large batch that stay after it, by name.
-
-    `given` are the ends at rows, and the other ones. Those that callers may overwrite
-    are copied, and kernels write the kinds of their updates.
-    """
-    names, size = ("kinds", "at", "other"), given[0].size
-    shapes: dict[str, Any] = {"order": ((most,), np.int32), "fates": ((most,), "u1")}
-    is_copied = not updates.is_checked and updates.kept is None
-    if is_copied:
-        types = zip(names, ("u1", np.int32, np.int32), strict=True)
-        shapes |= {name: ((size,), kind) for name, kind in types}
-    made = _pieces(shapes)[1] | {"outcomes": memory.empty((size,), np.uint8)}
-    for name, array in zip(names, (updates.kinds, *given), strict=True):
-        if is_copied:
-            memory.copy(made[name], array)
-        else:
-            made[name] = uploaded(array)
-    return made
-
-
-def _new_arrays(
-    kept: dict[str, Any], size: int, blocks: int, is_few: bool
-) -> dict[str, Any]:
-    """Return arrays for up to `size` entries and touched rows, by name."""
-    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-        "work": ((passes.WORK, size + 1), np.int32),
-        "wide": ((passes.WIDE, size + 2), np.int64),
-        "totals": ((blocks,), np.int64),
-        "digits": ((blocks, sorts_cuda.DIGITS), np.int64),
-    }
-    if not is_few:
-        table = (5, CLASS_COUNT), np.int64
-        summary = (passes.SUMMARY,), np.int64
-        return _pieces(shapes | {"summary": summary, "table": table})[1]
-    made = {name: (kind.shape, kind.base) for name, (kind, _) in _FIELDS.items()}
-    kept["block"], made = _pieces(made)
-    kept["staged"] = np.zeros((), _BLOCK)
-    return made | _pieces(shapes)[1]
-
-
-def _spare(kept: dict[str, Any], number: int, size: int, dtype: Any) -> Any:
-    """Return memory through which edges are copied; a small one stays in `kept`."""
-    name = f"spare {number}"
-    if name not in kept or kept[name].size < size:
-        made = memory.empty((2 * size,), dtype)
-        if size > _MOST_SPARE:
-            return made
-        kept[name] = made
-    return kept[name]
+def _spare(
+    kept: dict[Any, Any], bits: list[tuple[Any, int]], edges: int
+) -> list[tuple[Any, int]]:
+    """Return arrays through which edges are copied; small ones stay in `kept`."""
+    size, made = kept.get("spare", (0, ()))
+    if size < edges or len(made) != len(bits):
+        size = 2 * edges if edges <= _MOST_SPARE else edges
+        shapes: Any = {k: ((size * w,), a.dtype) for k, (a, w) in enumerate(bits)}
+        made = [(array, 1) for array in _pieces(shapes)[1].values()]
+        if edges <= _MOST_SPARE:
+            kept["spare"] = size, made
+    return made  # type: ignore[no-any-return]
 
 
 def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
@@ -737,7 +755,7 @@ def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
     plan.over_entries(reads.take_values, bits_of(column), bits_of(current))
     order, fates = map(on_host, plan.entries)
     places = order.astype(np.uint32)
-    heads = plan.row(passes.HEAD, plan.count)
+    heads = part_of(plan.d.work, passes.HEAD * plan.d.work.shape[1], plan.count)
     made = SimpleNamespace(
         order=places << (1 - plan.d.sides), heads=on_host(heads),
         fates=fates, places=np.arange(plan.count),

@@ -1,23 +1,23 @@
 """`DynamicGraph`: a graph whose vertices and edges change in batches.
 
 It is a `Graph` whose edges are in an `EdgeStore`. Each call that changes it makes a
-`Batch`, and `_apply` has the store apply it as a whole. `_advance` then starts the new
-version: it replaces the edge list of the host (`views.LivingEdges`), and advances the
-stamps of what has changed (design note 0090), so that kernels, recordings and arrays of
-the device that still hold are kept. Kernels read the arrays of the store through the
-layout "runs" (`views.RunArrays`).
+`Batch`, and `_apply` has the store apply it as a whole. When `stamps` are next read,
+those of what has changed are replaced (design note 0090), so that kernels, recordings
+and arrays of the device that still hold are kept. Kernels read the arrays of the store
+through the layout "runs" (`views.RunArrays`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.arguments import require_flag, shown
-from featgraph.base.dataclass import replace
 from featgraph.base.errors import GraphInputError
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.cuda.dialect import chosen_target
@@ -27,13 +27,12 @@ from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
 from featgraph.dynamic.inputs import Names, require
 from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
-from featgraph.dynamic.views import LivingEdges
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.building import check
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.structure import require_fixed
-from featgraph.graph.views.view import Aspect, Sizes
+from featgraph.graph.views.view import Aspect, Sizes, Stamps
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 
@@ -76,8 +75,9 @@ class DynamicGraph(Graph):
     DynamicGraph(3 vertices, 6 edges (3 given), undirected)
     """
 
-    _edges: LivingEdges
     changing: views.RunArrays
+    _edges: Any = property(attrgetter("changing.edges"))
+    version: Any = property(attrgetter("_store.version"), doc="Number of changes.")
 
     def __init__(self, store: EdgeStore, names: Names | None = None) -> None:
         if not isinstance(store, EdgeStore):
@@ -87,16 +87,18 @@ class DynamicGraph(Graph):
                 fix="DynamicGraph.from_edges(sources, targets), or "
                 "DynamicGraph.from_graph(graph)",
             )
-        self._store, self._names, self.changing = store, names, views.RunArrays(store)
+        self._store, self._names = store, names
+        self.changing = views.RunArrays(store, names)
         #: The result of `living`, and the value of `EdgeStore.lives` at that time.
         self._living: tuple[Array | None, int] = None, -1
-        #: Of the version: `EdgeStore.moves`, the traits, and the key of lists of hubs.
-        self._moves, self._shape = -1, (GraphTraits(), dict[str, bytes]())
-        super().__init__(LivingEdges(store, names))
-        self.stamps = replace(self.stamps, layout=self.changing)
-        self.version = -1
+        #: Of the stamps: versions and moves of the store, traits, key of lists of hubs.
+        self._at = store.version, store.moves
+        self._shape = GraphTraits(), dict[str, bytes]()
+        self._following, self._is_advancing = threading.RLock(), False
+        self._stamps = Stamps(layout=self.changing)
+        self._found = self._stamps.version, {}
         self._view = graph_arrays(self, choose_device(store.target))
-        self._advance()
+        self._at = -1, -1
 
     @classmethod
     def from_edges(  # type: ignore[override]
@@ -338,9 +340,6 @@ missing=0, vertices=0)
                 sources, targets, insert, inputs.all_columns(weights, columns), known,
                 births=len(fresh), copies=copies, missing=missing,
             )  # fmt: skip
-            if self._names is None:
-                store.require_living(batch.sources, "sources")
-                store.require_living(batch.targets, "targets")
             return self._apply(batch, fresh)
 
     def insert_vertices(self, vertices: Any) -> UpdateResult:
@@ -408,7 +407,7 @@ missing=0, vertices=0)
             else:
                 given = check.flat_array(vertices, "vertices")
                 ids = check.vertex_ids(
-                    given, "vertices", self.vertex_count, check.BORN_FIRST
+                    given, "vertices", self._store.vertex_count, check.BORN_FIRST
                 )
                 self._store.require_living(ids, "vertices")
             ids = np.sort(ids)  # `np.unique` takes 2 ms for 10,000 ids
@@ -421,37 +420,20 @@ missing=0, vertices=0)
         """
         with self.changing.turns.batch("graph.compact"):
             self._store.compact()
-            self._advance()
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
         """Apply a batch, name its new vertices, and start the new version."""
-        store, born = self._store, self._store.next_vertices(batch.births)
+        store, names_of = self._store, self._names
+        if names_of is None:
+            return store.apply(batch)
+        born, then = store.next_vertices(batch.births), store.version
         try:
             return store.apply(batch)
         finally:
-            if store.version != self.version:  # also if an interrupt was raised
+            if store.version != then:  # also if an interrupt was raised
                 with deferred_interrupts():
-                    if self._names is not None:
-                        self._names.drop(batch.deaths)
-                        self._names.put(names or [], born)
-                    self._advance()
-
-    def _advance(self) -> None:
-        """Start the version of the store: advance the stamps of what has changed."""
-        store, layout, traits = self._store, self.changing, self.changing.traits()
-        aspects: list[Aspect] = []
-        if store.version != self.version:
-            aspects.append("version")
-        if store.moves != self._moves or layout.holds_exact(self._view):
-            aspects.append("moves")
-        if (shape := (traits, layout.hubs())) != self._shape:
-            aspects.append("shape")
-        self._edges = layout.edges = LivingEdges(store, self._names)
-        self.version, self._moves, self._shape = store.version, store.moves, shape
-        counts = store.vertex_count, store.edge_count
-        self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))
-        if "shape" in aspects:
-            set_traits(self, traits)
+                    names_of.drop(batch.deaths)
+                    names_of.put(names or [], born)
 
     # -- reading
 
@@ -628,6 +610,41 @@ missing=0, vertices=0)
         return f"Dynamic{super().__repr__()}"
 
     # -- properties that the runtime reads
+
+    @property
+    def stamps(self) -> Stamps:
+        """The stamps of the store's version, found when they are first read."""
+        state = self._store.version, self._store.moves
+        if state == self._at:
+            return self._stamps
+        with self._following, deferred_interrupts():  # other threads wait for new ones
+            if state == self._at or self._is_advancing:
+                return self._stamps
+            self._is_advancing, aspects = True, list[Aspect]()
+            try:
+                store, layout, traits = (
+                    self._store,
+                    self.changing,
+                    self.changing.traits(),
+                )
+                if state[0] != self._at[0]:
+                    aspects.append("version")
+                if state[1] != self._at[1] or layout.holds_exact(self._view):
+                    aspects.append("moves")
+                if (shape := (traits, layout.hubs())) != self._shape:
+                    aspects.append("shape")
+                counts = store.vertex_count, store.edge_count
+                self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))
+                if "shape" in aspects:
+                    set_traits(self, traits)
+                self._at, self._shape = state, shape
+            finally:
+                self._is_advancing = False
+        return self._stamps
+
+    @stamps.setter
+    def stamps(self, stamps: Stamps) -> None:
+        self._stamps = stamps
 
     @property
     def living(self) -> Array | None:

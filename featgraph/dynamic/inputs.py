@@ -52,7 +52,7 @@ class Turns(AbstractContextManager["Turns"]):
         with self._lock:
             if self._writer is not None and (is_batch or self._writer != me):
                 other = "a batch"
-            elif is_batch and any(thread != me for thread in self._running):
+            elif is_batch and set(self._running) - {me}:
                 other = "supersteps"
             elif is_batch:
                 self._writer = me
@@ -173,7 +173,7 @@ def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
         If `columns` is not a mapping from names, or weights are given twice.
     """
     is_right = columns is None or isinstance(columns, Mapping)
-    if not is_right or not all(isinstance(name, str) for name in columns or ()):
+    if not is_right or (columns and not all(isinstance(name, str) for name in columns)):
         raise GraphInputError(
             "columns are arrays by their names", where="columns=", got=shown(columns),
             expected='a mapping such as {"time": [9, 12]}',

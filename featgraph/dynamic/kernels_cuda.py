@@ -13,16 +13,14 @@ stand at both of their ends (``d.sides`` is 1), update i has two entries. *Pair*
 entries of one row with one other end. *Place*: an entry before it is sorted; update i
 has place i, or places ``2 i`` and ``2 i + 1``.
 
-Blocks of `list_batch` and `find_runs` wait for each other between passes (`meet`), so
-that a launch has at most as many blocks as the GPU has multiprocessors. A batch of up
-to `FEW` entries has one block.
+Blocks of `list_batch` and `find_runs` wait for each other between passes (`meet`): a
+launch has one block per multiprocessor, or one block alone for up to `FEW` entries.
 
 The slots of all touched rows are numbered one row after the other: row j has the
 numbers ``d.wide[AT, j]`` to ``d.wide[AT, j + 1]``. A warp takes `SHARE` numbers at a
 time, so that many warps share a hub. Bit n of `d.marks` is set if the edge with number
 n leaves its row, and ``d.before[w]`` counts the marks in the words before word w.
-Atomics add integers, or list rows that the host sorts: no result depends on their
-order.
+Atomics add integers, or list rows that the host sorts: their order has no effect.
 """
 
 from __future__ import annotations
@@ -39,16 +37,19 @@ from featgraph.dynamic.sorts_cuda import (
     WARPS,
     bits_of,
     digits_of,
+    lowest,
     meet,
     meet_grid,
+    row_at,
     sort,
     spread,
     threads,
 )
 
-#: A warp takes `SHARE` numbers of slots: each lane one in each of `STEPS` steps.
-STEPS = 8
-SHARE = 32 * STEPS
+#: A warp takes `SHARE` numbers of slots, and each lane `OWN` of them.
+OWN, SHARE = 8, 256
+#: Several warps copy a row of so many edges.
+LONG = 2048
 #: Deletions take all copies of a pair.
 EVERY = 2**31 - 1
 #: A batch with at most this many entries is planned by one block.
@@ -70,9 +71,10 @@ MOST_RANKED = 32
 #: CUT : slots that are needed in the first region of free memory
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 #: COMING, LEAVING : rows that get a run, and that give one back
-#: BAD : updates whose ends are no vertices
-#: IS_LONG : 1 if a row has more than `MOST_RANKED` entries
-COMING, LEAVING, BAD, IS_LONG = 17, 18, 19, 20
+#: BAD : updates that the host has to check; more than 0 if a weight is not a number
+#: IS_LONG : 1 if a row has more than `MOST_RANKED` entries; IS_SHARED : 1 if a row of
+#:     `LONG` edges is copied; CHANGED : changed edges
+COMING, LEAVING, BAD, IS_LONG, IS_SHARED, CHANGED = range(17, 23)
 #: From HUB_LIST on: up to so many of the HUBS rows. Then, by size class, runs that are
 #: taken (TAKEN) and given back (FREED); and changes of the numbers of rows by length
 #: (LENGTHS).
@@ -137,24 +139,24 @@ HUB_BITS = 32
 #: policy, copies : `kernels_cpu`
 #: is_sided, is_dense, looks, has_marks : 1 if the keys of pairs have sides; if all rows
 #:     are laid out anew; if outcomes depend on the present edges; if edges may leave
-#: has_runs, checks : 1 if there are free runs; if ids may be out of range, and all
-#:     updates are of the same kind, which kernels store
+#: has_runs, checks : 1 if there are free runs; if the host has not checked the updates,
+#:     which are of one kind: kernels store it, and copies of the ends
+#: has_dead, no_loops : 1 if `dead` marks vertices; if the host has to see loops
 #: blocks : 1, or the number of blocks that share a pass
 #: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
-#: starts, stops, classes : by vertex: slots of its row, and size class of its run
+#: starts, stops, classes, dead : by vertex: its slots, class of its run, 1 if deleted
 #: ends, numbers : by slot: the other end, and twice the number of the insertion, plus 1
 #:     in the row of the source if edges stand at both of their ends
 #: order, fates : by entry: its place, and what becomes of it (`kernels_cpu`)
 #: work, wide, marks, before : above
 #: totals, digits : by block: partial sums, and counts of each digit of a sort
-#: gate : the number of arrivals at `meet_grid`
-#: summary, table, runs : above
+#: gate, summary, table, runs : the number of arrivals at `meet_grid`; see above
 Passes = namedtuple(
     "Passes",
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
-    "has_runs checks blocks at other kinds outcomes starts stops classes ends numbers "
-    "order fates work wide marks before totals digits gate summary table runs",
-    defaults=[None] * 21,  # type: ignore[misc]  # arrays: none if there is no update
+    "has_runs checks has_dead no_loops blocks at other kinds outcomes starts stops "
+    "classes dead ends numbers order fates work wide marks before totals digits gate "
+    "summary table runs",
 )
 
 
@@ -179,32 +181,6 @@ def _class_of(length):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
-    """Return the row of a number: the last one that begins at it or before.
-
-    `row` is a row that begins at the number or before, mostly a near one, or -1.
-    """
-    low, high, step = max(int64(row), int64(0)), int64(count), int64(1)
-    if row >= 0:
-        high = low + 1
-        while high < count and at[high] <= number:
-            low, high, step = high, min(high + step, int64(count)), step + step
-    return lowest(at, low, high, number + 1) - 1
-
-
-@device_function
-def lowest(values, low, high, value):  # type: ignore[no-untyped-def]
-    """Return the first place of a value, or of one above it, in an ascending range."""
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@device_function
 def gone_before(number, d):  # type: ignore[no-untyped-def]
     """Return how many edges before a number leave."""
     word = uint32(d.marks[number >> 5])
@@ -222,19 +198,21 @@ def is_marked(number, d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _list_entries(d):  # type: ignore[no-untyped-def]
+def _list_entries(d, at, other):  # type: ignore[no-untyped-def]
     """Store row and other end of each place; row `none` for one without an entry."""
     for k in range(cuda.grid(1), d.summary.size, threads(d)):
         d.summary[k] = 0
     if d.checks != 0:
         meet(d)
     for i in range(cuda.grid(1), d.most >> d.sides, threads(d)):
-        row, end = d.at[i], d.other[i]
-        if d.checks != 0 and (min(row, end) < 0 or max(row, end) >= d.none):
-            row = end = int32(-1)
-            cuda.atomic.add(d.summary, BAD, 1)
+        row, end = at[i], other[i]
         if d.checks != 0:
-            d.kinds[i] = 1 - d.has_marks
+            d.at[i], d.other[i], d.kinds[i] = row, end, 1 - d.has_marks
+            is_bad = min(row, end) < 0 or max(row, end) >= d.none
+            is_bad = is_bad or (d.no_loops != 0 and row == end)
+            if is_bad or (d.has_dead != 0 and d.dead[row] | d.dead[end] != 0):
+                row = end = int32(-1)
+                cuda.atomic.add(d.summary, BAD, 1)
         d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
         for side in range(1 + d.sides):
             is_there = row >= 0 and (side == 0 or row != end)
@@ -375,39 +353,38 @@ def _match(d):  # type: ignore[no-untyped-def]
     lane = int64(cuda.threadIdx.x) & 31
     warps = cuda.gridsize(1) >> 5
     for part in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
-        j = end = shift = first = behind = int64(-1)
-        for step in range(STEPS):
-            base = part + 32 * step
-            if base >= total:  # uniform
+        j, word = row_at(d.wide[AT], count, part, int64(-1)), uint32(0)
+        end = shift = first = behind = int64(-1)
+        base = part + OWN * lane
+        for step in range(OWN):
+            number = base + step
+            if number >= total:
                 break
-            number, is_gone = base + lane, False
-            if number < total:
-                if end <= number:
-                    j = row_at(d.wide[AT], count, number, j)
-                    end = d.wide[AT, j + 1]
-                    shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
-                    first, behind = (d.wide[FIRST_OF, j], d.wide[FIRST_OF, j + 1])
-                    first = int64(d.work[PAIR_OF, first])
-                    if behind < entries:
-                        behind = int64(d.work[PAIR_OF, behind])
-                    else:
-                        behind = pairs
-                slot = number + shift
-                key = int64(d.ends[slot]) << 1
-                if d.is_sided != 0:
-                    key += int64(d.numbers[slot]) & 1
-                p = lowest(d.wide[PAIR_KEY], first, behind, key)
-                if p < behind and d.wide[PAIR_KEY, p] == key:
-                    is_gone = d.work[NEED, p] == EVERY
-                    if d.policy == codes.KEEP:
-                        cuda.atomic.add(d.work, (FOUND, p), 1)
-                    else:
-                        d.work[FOUND, p] = 1
-                        d.wide[EDGE_AT, p] = slot
-            if d.has_marks != 0:
-                word = cuda.ballot_sync(FULL_WARP, is_gone)
-                if lane == 0:
-                    d.marks[base >> 5] = uint32(word)
+            if end <= number:
+                j = row_at(d.wide[AT], count, number, j)
+                end = d.wide[AT, j + 1]
+                shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
+                first, behind = (d.wide[FIRST_OF, j], d.wide[FIRST_OF, j + 1])
+                first = int64(d.work[PAIR_OF, first])
+                behind = int64(d.work[PAIR_OF, behind]) if behind < entries else pairs
+            slot = number + shift
+            key = int64(d.ends[slot]) << 1
+            if d.is_sided != 0:
+                key += int64(d.numbers[slot]) & 1
+            p = lowest(d.wide[PAIR_KEY], first, behind, key)
+            if p < behind and d.wide[PAIR_KEY, p] == key:
+                if d.work[NEED, p] == EVERY:
+                    word |= uint32(1) << uint32(number & 31)
+                if d.policy == codes.KEEP:
+                    cuda.atomic.add(d.work, (FOUND, p), 1)
+                else:
+                    d.work[FOUND, p] = 1
+                    d.wide[EDGE_AT, p] = slot
+        if d.has_marks != 0:
+            for other in range(1, 3):  # four lanes share a word
+                word |= uint32(cuda.shfl_xor_sync(FULL_WARP, int32(word), other))
+            if base < total and lane & 3 == 0:
+                d.marks[base >> 5] = word
 
 
 @device_function
@@ -611,8 +588,10 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
         frees = moves and now > 0 and d.is_dense == 0
         d.wide[START, j], d.wide[LENGTH, j], d.work[CHOSEN, j] = start, length, choice
         d.wide[TARGET, j] = 0 if moves else start
-        if there > gone and (moves or gone > 0):
+        if moves or gone > 0:
             d.wide[COPY_AT, j] = there
+            if there >= LONG:
+                d.summary[IS_SHARED] = 1
         if moves and choice > 0:
             d.work[TAKES, j], d.wide[NEEDS, j] = choice, _size_of(choice)
             cuda.atomic.add(counters, choice, 1)
@@ -684,9 +663,9 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
+def _list_batch(d, at, other, counts, parts):  # type: ignore[no-untyped-def]
     """Sort updates into entries, rows and pairs, and number the slots of rows."""
-    _list_entries(d)
+    _list_entries(d, at, other)
     meet(d)
     turn, turns = int64(0), 1 + 2 * d.looks
     while turn < turns:  # one text of the sort: it is long
@@ -754,10 +733,10 @@ def _lay(is_summed, d, parts):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def list_batch(d):  # type: ignore[no-untyped-def]
+def list_batch(d, at, other):  # type: ignore[no-untyped-def]
     """Run the passes before `match`: sort the updates, list rows and pairs."""
     counts = cuda.shared.array(COUNTS, int32)
-    _list_batch(d, counts, cuda.shared.array(WARPS, int64))
+    _list_batch(d, at, other, counts, cuda.shared.array(WARPS, int64))
 
 
 @kernel(cache=True)
@@ -777,12 +756,12 @@ def find_runs(d):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(FEW_THREADS, 1))
-def plan_batch(d, marks_copies):  # type: ignore[no-untyped-def]
+def plan_batch(d, at, other, marks_copies):  # type: ignore[no-untyped-def]
     """Run all passes of a small batch: the first block sorts, all look for pairs."""
     counts = cuda.shared.array(COUNTS, int32)
     parts = cuda.shared.array(WARPS, int64)
     if cuda.blockIdx.x == 0:
-        _list_batch(d, counts, parts)
+        _list_batch(d, at, other, counts, parts)
     if d.looks != 0:
         meet_grid(d)
         _match(d)

@@ -73,6 +73,10 @@ def wide_slots(slots: int) -> type[np.integer[Any]]:
     return np.int64 if slots >= 2**31 - 1024 else np.int32
 
 
+class NoOtherPool(MemoryError):
+    """No memory for another pool: `GpuRowPool.pack` lays rows out without one."""
+
+
 class RowPool:
     """The rows of one direction, in one pool of slots.
 
@@ -282,6 +286,7 @@ class RowPool:
         born = room[0] if dense else room[0] - self.vertex_count
         combines = updates.policy == kernels.COMBINE
         plan = HostPlan(threads, rows, first, count, combines, room[0], born, dense)
+        plan.given = updates.sources, updates.targets
         threads.share(
             threads.bounds(count), kernels.read_entries, keys, at, other, updates.kinds,
             plan.order, plan.ends, plan.fates,
@@ -492,7 +497,7 @@ class RowPool:
         ids[at] = np.concatenate([free, more])
         return ids
 
-    def list_changed(self, plan: Any, updates: Updates) -> tuple[tuple[Any, ...], int]:
+    def list_changed(self, plan: Any, updates: Updates) -> tuple[Any, int]:
         """Return `Record.other`, and how many edges get another value."""
         entries = np.flatnonzero(plan.fates == numba_kernels().REPLACES)
         slots = plan.places[entries]

@@ -23,8 +23,9 @@ from featgraph.base.dataclass import dataclass
 from featgraph.base.interrupts import import_whole
 
 __all__ = [
-    "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan", "Queues",
-    "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots", "ranges",
+    "ALONE", "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan",
+    "Queues", "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots",
+    "ranges",
 ]  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
@@ -96,8 +97,8 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
-    """Return the array, or a copy with zeros appended if it is shorter than `size`."""
-    if array.size >= size:
+    """Return the array or None, or a copy with zeros appended up to `size`."""
+    if array is None or array.size >= size:
         return array
     made = memory.zeros(size, array.dtype)
     memory.copy(made, array)
@@ -250,6 +251,10 @@ class Threads:
         return [0, *map(int, cuts), count]
 
 
+#: The caller's thread.
+ALONE = Threads(0)
+
+
 @dataclass(eq=False)
 class Updates:
     """The updates of a batch, with the options of the store.
@@ -280,11 +285,15 @@ class Updates:
     ids : uint32, (2 M,), optional
         Ids of inserted edges by number of entry; set before `RowPool.prepare`.
     is_checked : bool
-        Whether ids are known to be those of vertices. If not, a plan refuses others.
-    kept : pair of arrays, optional
-        Copies of sources and targets for the log, if callers may overwrite those.
+        Whether the updates are in memory of the host, which has checked them. A plan
+        checks others.
+    no_loops : bool
+        Whether a plan finds a loop to be bad, as it finds an id of no vertex.
+    turned : pair of int32
+        The ids of vertices that are inserted, and that are deleted.
     outcomes : uint8, (M,)
-        The outcome of each update, as a code; set by `RowPool.plan`.
+        The outcome of each update, as a code, or a function that returns them; set by
+        `RowPool.plan`.
     """
 
     sources: Array
@@ -301,7 +310,8 @@ class Updates:
     numbers: Array | None = None
     ids: Array | None = None
     is_checked: bool = True
-    kept: Any = None
+    no_loops: bool = False
+    turned: tuple[Array, Array] = NONE, NONE
     outcomes: Any = None
 
 
@@ -315,6 +325,10 @@ class Plan:
         not count yet.
     is_dense : bool
         Whether all rows are planned, as for another pool.
+    is_bad : bool
+        Whether the host has to check the updates; nothing else is planned then.
+    given : pair of arrays, or of functions that return them
+        Sources and targets of the updates, which the log keeps.
     tally : int64
         Counts: of updates by outcome, of edges, rows and runs. Indices are constants of
         `kernels_cpu`.
@@ -337,6 +351,8 @@ class Plan:
         Those of `RowPool` after the batch; `lost` is the increase.
     """
 
+    is_bad = False
+    given: Any = None
     tally: Any = None
     came = left = 0
     wanted: Any = None
@@ -403,15 +419,12 @@ class HostPlan(Plan):
         self.share = partial(threads.share, self.bounds)
         self.order, self.ends = np.empty((2, count), np.uint32)
         self.fates = np.empty(count, np.uint8)
+        #: For the log.
+        self.entries = self.order, self.fates
         entries = count if combines else 0
         self.heads, self.places = np.empty(entries, np.int32), np.empty(entries, int)
         self.lengths, self.gone, self.gone_at = np.zeros((3, rows.size), np.int64)
         self.chosen = np.empty(rows.size, np.uint8)
-
-    @property
-    def entries(self) -> tuple[Array, Array]:
-        """`order` and `fates`, for the log."""
-        return self.order, self.fates
 
 
 def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:

@@ -9,22 +9,17 @@ from __future__ import annotations
 from featgraph.cuda.dialect import cuda, device_function, int64, kernel, uint32
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
-from featgraph.dynamic.sorts_cuda import COPY_THREADS, FULL_WARP, meet_grid
+from featgraph.dynamic.kernels_cuda import gone_before, is_marked
+from featgraph.dynamic.sorts_cuda import (
+    COPY_THREADS,
+    FULL_WARP,
+    lowest,
+    meet_grid,
+    row_at,
+)
 
-
-@device_function
-def _count_changes(d, degrees):  # type: ignore[no-untyped-def]
-    """Add inserted edges to the degrees of their other ends, subtract deleted ones."""
-    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] == codes.APPENDS:
-            cuda.atomic.add(degrees, d.work[passes.END, d.order[e]], 1)
-    total = d.wide[passes.AT, d.summary[passes.COUNT]] if d.has_marks != 0 else int64(0)
-    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        if is_marked(number, d):
-            j = row_at(d.wide[passes.AT], d.summary[passes.COUNT], number, int64(-1))
-            slot = d.wide[passes.START, j] + number - d.wide[passes.AT, j]
-            cuda.atomic.add(degrees, d.ends[slot], -1)
+#: Edges that a lane holds while rows are copied.
+HELD = 4
 
 
 @kernel(cache=True)
@@ -66,10 +61,10 @@ def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-
 
 
 @kernel(cache=True)
-def mark_rows(rows, is_in_set):  # type: ignore[no-untyped-def]
-    """Mark vertices in a set."""
+def mark_rows(rows, mark, marks):  # type: ignore[no-untyped-def]
+    """Store the same mark for some vertices."""
     for e in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
-        is_in_set[rows[e]] = 1
+        marks[rows[e]] = mark
 
 
 @kernel(cache=True)
@@ -118,41 +113,28 @@ def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untype
                 entry_ids[number] = next_id + count - free_count
 
 
-@device_function
-def _list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
-    """List rows, ends, numbers and ids of edges that leave, in the order of rows."""
-    count, total = d.summary[passes.COUNT], d.wide[passes.AT, d.summary[passes.COUNT]]
-    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        if is_marked(number, d):
-            j = row_at(d.wide[passes.AT], count, number, int64(-1))
-            to = gone_before(number, d)
-            slot = d.wide[passes.START, j] + number - d.wide[passes.AT, j]
-            gone[0, to], gone[1, to] = d.work[passes.ROW, j], d.ends[slot]
-            gone[2, to] = d.numbers[slot]
-            if has_ids:
-                gone[3, to] = ids[slot]
-
-
 @kernel(cache=True)
 def list_changed(  # type: ignore[no-untyped-def]
-    d, old, width, values, value_width, sources, is_undirected, flags, rows, ends,
-    numbers, count,
-):  # fmt: skip
+    d, old, width, values, value_width, sources, is_undirected, is_first, out
+):
     """List and count the edges that get another value in a column, if not listed yet.
 
-    Of undirected graphs, edges in the direction in which they were given alone.
+    By entry, `out` has 1 for such an edge, its row, its end and its number. Of
+    undirected graphs, edges in the direction in which they were given alone.
     """
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] != codes.REPLACES or flags[e] != 0:
+        if is_first:
+            out[0, e] = 0
+        if d.fates[e] != codes.REPLACES or out[0, e] != 0:
             continue
         slot, differs = d.wide[passes.PLACE, e], False
         for k in range(value_width):
             now = values[int64(sources[e]) * value_width + k]
             differs = differs or old[slot * width + k] != now
         if differs and not (is_undirected and (d.numbers[slot] & 1) != 0):
-            flags[e], ends[e], numbers[e] = 1, d.ends[slot], d.numbers[slot]
-            rows[e] = d.work[passes.ROW, d.work[passes.ROW_OF, e]]
-            cuda.atomic.add(count, 0, 1)
+            out[0, e], out[1, e] = 1, d.work[passes.ROW, d.work[passes.ROW_OF, e]]
+            out[2, e], out[3, e] = d.ends[slot], d.numbers[slot]
+            cuda.atomic.add(d.summary, passes.CHANGED, 1)
 
 
 @kernel(cache=True)
@@ -167,54 +149,126 @@ def take_values(d, column, out):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _copy(  # type: ignore[no-untyped-def]
-    d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, has_more
-):
-    """Copy the remaining edges of rows that move or shrink, in one or two arrays.
-
-    Edges of rows that move are copied to other slots at once. A row that stays would
-    overwrite edges that another warp has not read yet: its edges are copied to `kept`
-    first, and by a second call with `is_back` to their slots.
-    """
-    count = d.summary[passes.COUNT]
-    total = d.wide[passes.COPY_AT, count]
-    lane = int64(cuda.threadIdx.x) & 31
-    warps = cuda.gridsize(1) >> 5
-    for share in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
-        j = int64(-1)
-        for step in range(passes.STEPS):
-            number = share + 32 * step + lane
-            if number >= total:
-                break
-            j = row_at(d.wide[passes.COPY_AT], count, number, j)
-            place = number - d.wide[passes.COPY_AT, j]
-            start, target = d.wide[passes.START, j], d.wide[passes.TARGET, j]
-            now = place
-            # Rows without entries have no marks.
-            at = d.wide[passes.AT, j] if d.has_marks != 0 else int64(0)
-            if d.has_marks != 0 and at < d.wide[passes.AT, j + 1]:
-                if is_marked(at + place, d):
-                    continue
-                now += gone_before(at, d) - gone_before(at + place, d)
-            stays = not is_fresh and start == target
-            place, now = start + place, target + now
-            if stays and now == place:
-                continue
-            if stays and is_back:
-                _move(kept, number, new, now, width, more_kept, more_new, has_more)
-            elif stays:
-                _move(old, place, kept, number, width, more_old, more_kept, has_more)
-            elif not is_back:
-                _move(old, place, new, now, width, more_old, more_new, has_more)
+def _leave(d, j, mark, slot, gone, lists, ids, degrees, counts):  # type: ignore[no-untyped-def]
+    """List an edge that leaves row j, and subtract it from the degree of its end."""
+    if lists > 0:
+        to = gone_before(mark, d)
+        gone[0, to], gone[1, to] = d.work[passes.ROW, j], d.ends[slot]
+        gone[2, to] = d.numbers[slot]
+        if lists > 3:
+            gone[3, to] = ids[slot]
+    if counts:
+        cuda.atomic.add(degrees, d.ends[slot], -1)
 
 
 @device_function
-def _move(old, place, new, now, width, more_old, more_new, has_more):  # type: ignore[no-untyped-def]
-    """Copy an edge in one or two arrays."""
-    for k in range(width):
-        new[now * width + k] = old[place * width + k]
-    if has_more:
+def _bound(number, j, d):  # type: ignore[no-untyped-def]
+    """Return where a part of the copied slots begins: at a number, which row j has.
+
+    A row of less than `kernels_cuda.LONG` edges is in the part in which it begins.
+    """
+    begin, end = d.wide[passes.COPY_AT, j], d.wide[passes.COPY_AT, j + 1]
+    return number if begin == number or end - begin >= passes.LONG else end
+
+
+@device_function
+def _slots_of(j, is_fresh, d):  # type: ignore[no-untyped-def]
+    """Return the numbers that locate the copied edges of row j.
+
+    They are the number behind its last one; what is added to a number to get its slot
+    now, its slot if no edge leaves, and its mark; how many edges leave before the row,
+    or -1 if none leaves it; and whether the row keeps its run.
+    """
+    begin, at, before = d.wide[passes.COPY_AT, j], int64(0), int64(-1)
+    start, target = d.wide[passes.START, j] - begin, d.wide[passes.TARGET, j] - begin
+    # Rows without entries have no marks.
+    if d.has_marks != 0 and d.wide[passes.AT, j] < d.wide[passes.AT, j + 1]:
+        at = d.wide[passes.AT, j] - begin
+        before = gone_before(at + begin, d)
+    stays = not is_fresh and start == target
+    return d.wide[passes.COPY_AT, j + 1], start, target, at, before, stays
+
+
+@device_function
+def _move(old, place, new, now, width, column, more_old, more_new):  # type: ignore[no-untyped-def]
+    """Copy an element of an edge, and its element of another array if there is one."""
+    new[now * width + column] = old[place * width + column]
+    if more_old is not None:
         more_new[now] = more_old[place]
+
+
+@device_function
+def _copy_part(  # type: ignore[no-untyped-def]
+    d, low, high, first, column, is_fresh, is_back, old, width, new, kept, more_old,
+    more_new, more_kept, gone, lists, ids, degrees, counts,
+):  # fmt: skip
+    """Copy one element of the edges in a part, which begins in row `first`."""
+    lane = int64(cuda.threadIdx.x) & 31
+    # Marks are read for consecutive numbers by one lane, edges alone by neighbors.
+    step, own = (1, HELD * lane) if d.has_marks != 0 else (32, lane)
+    to = cuda.local.array(HELD, int64)
+    held, more_held = cuda.local.array(HELD, old.dtype), cuda.local.array(HELD, uint32)
+    for base in range(low + own, high + own, 32 * HELD):
+        j, end = first, int64(-1)
+        start = target = at = before = int64(0)
+        stays = False
+        for k in range(HELD):
+            number, to[k] = base + k * step, -1
+            if number >= high:
+                continue
+            if number >= end:
+                j = row_at(d.wide[passes.COPY_AT], d.summary[passes.COUNT], number, j)
+                end, start, target, at, before, stays = _slots_of(j, is_fresh, d)
+            slot, now = start + number, target + number
+            if before >= 0:
+                if is_marked(at + number, d):
+                    if gone is not None and not is_back:
+                        _leave(
+                            d, j, at + number, slot, gone, lists, ids, degrees, counts
+                        )
+                    continue
+                now += before - gone_before(at + number, d)
+            if stays and now - target < low:
+                if is_back:
+                    _move(kept, number, new, now, width, column, more_kept, more_new)
+                else:
+                    _move(old, slot, kept, number, width, column, more_old, more_kept)
+            elif not is_back and not (stays and now == slot):
+                to[k], held[k] = now, old[slot * width + column]
+                if more_old is not None:
+                    more_held[k] = more_old[slot]
+        cuda.syncwarp()
+        for k in range(HELD):
+            if to[k] >= 0:
+                new[to[k] * width + column] = held[k]
+                if more_old is not None:
+                    more_new[to[k]] = more_held[k]
+
+
+@device_function
+def _copy(d, is_fresh, is_back, old, width, *arrays):  # type: ignore[no-untyped-def]
+    """Copy the remaining edges of rows that move or shrink, in one or two arrays.
+
+    Edges of a row that stays move to its front. A warp has a part of the slots, and
+    each lane `HELD` of them at a time: all lanes read before they write. Only of a long
+    row may edges be overwritten that another warp has not read: those in their place
+    are copied to `kept` first, and by a second call with `is_back` to their slots.
+    """
+    count = d.summary[passes.COUNT]
+    total = d.wide[passes.COPY_AT, count]
+    warps = cuda.gridsize(1) >> 5
+    for part in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
+        first = row_at(d.wide[passes.COPY_AT], count, part, int64(-1))
+        low, high, behind = _bound(part, first, d), total, part + passes.SHARE
+        if behind < total:
+            last = row_at(d.wide[passes.COPY_AT], count, behind, first)
+            high = _bound(behind, last, d)
+        if is_back:  # only the first row may have begun before
+            high = min(high, d.wide[passes.COPY_AT, first + 1])
+        for column in range(width):
+            _copy_part(
+                d, low, high, first, column, is_fresh, is_back, old, width, *arrays
+            )  # fmt: skip
 
 
 @device_function
@@ -228,7 +282,7 @@ def _behind(e, j, d):  # type: ignore[no-untyped-def]
 @device_function
 def _write_rows(  # type: ignore[no-untyped-def]
     d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
-    has_degrees, frees,
+    has_degrees, frees, out_degrees, counts_out,
 ):  # fmt: skip
     """Write ends and numbers of inserted edges, rows, and queues.
 
@@ -245,6 +299,8 @@ def _write_rows(  # type: ignore[no-untyped-def]
             if is_given:
                 own = int64(given[i])
             numbers[slot] = own + side
+            if counts_out:
+                cuda.atomic.add(out_degrees, ends[slot], 1)
     for j in range(cuda.grid(1), d.summary[passes.COUNT], cuda.gridsize(1)):
         row, target = d.work[passes.ROW, j], d.wide[passes.TARGET, j]
         length = d.wide[passes.LENGTH, j]
@@ -267,8 +323,10 @@ def copy_rows(d, first, last, is_fresh, old, width, new, kept):  # type: ignore[
     for turn in range(first, last):
         if turn > first:
             meet_grid(d)
-        is_back = turn == 1
-        _copy(d, is_fresh, is_back, old, width, new, kept, old, new, kept, False)
+        _copy(
+            d, is_fresh, turn == 1, old, width, new, kept, None, None, None, None, 0,
+            None, None, False,
+        )  # fmt: skip
 
 
 @kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
@@ -281,24 +339,21 @@ def apply_batch(  # type: ignore[no-untyped-def]
 
     Row k of `gone`, k < `lists`, is for the rows, ends, numbers or ids of deleted
     edges. The launch runs the turns `first` to `last` - 1: turn 0 copies edges, and
-    turn 1 the edges of rows that stay from `kept` (`_copy`); between two turns, all
-    blocks wait for each other. With `writes`, inserted edges and rows are written.
+    turn 1 those from `kept` (`_copy`); between two turns, all blocks wait for each
+    other. With `writes`, inserted edges and rows are written: behind turn 0 where rows
+    lose edges and get others, which may have their slots.
     """
-    if first == 0 and lists > 0:
-        _list_gone(d, ids, lists > 3, gone)
-    if first == 0 and counts_out:
-        _count_changes(d, out_degrees)
     for turn in range(first, last):
         if turn > first:
             meet_grid(d)
         _copy(
             d, is_fresh, turn == 1, d.ends, 1, ends, kept_ends, d.numbers, numbers,
-            kept_numbers, True,
+            kept_numbers, gone, lists, ids, out_degrees, counts_out,
         )  # fmt: skip
     if writes:
         _write_rows(
             d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
-            has_degrees, frees,
+            has_degrees, frees, out_degrees, counts_out,
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Barriers, prefix sums and radix sorts inside a launch, on the GPU.
+"""Barriers, prefix sums, radix sorts and searches inside a launch, on the GPU.
 
 `d` is `kernels_cuda.Passes`. ``d.blocks`` blocks share a pass, and `meet` is a barrier
 for them: one for all blocks of the launch, or ``syncthreads`` if a single block runs.
@@ -18,11 +18,12 @@ from featgraph.cuda.dialect import (
 
 FULL_WARP = 0xFFFFFFFF
 #: Threads and warps of a block: with up to 96 registers a thread, one block fills a
-#: multiprocessor. Then the most values of a digit, and the counters of digits: one for
-#: each value and warp.
-THREADS, WARPS, DIGITS, COUNTS = 640, 20, 256, 5120
-#: Threads of a block of kernels that copy edges, with up to 64 registers.
-COPY_THREADS = 1024
+#: multiprocessor. Then the most values of a digit.
+THREADS, WARPS, DIGITS = 640, 20, 256
+#: Counters of digits: one for each value and warp; from `SUMMED` on, two sums a value.
+SUMMED, COUNTS = 5120, 5632
+#: Threads of a block of kernels that copy edges, with up to 84 registers.
+COPY_THREADS = 768
 
 
 @device_function
@@ -166,6 +167,26 @@ def _sort_key(keys, through, place, step, row, d):  # type: ignore[no-untyped-de
 
 
 @device_function
+def _sum_digits(used, d, counts):  # type: ignore[no-untyped-def]
+    """Add the counts of each value of a digit: in blocks before this one, and in all.
+
+    A warp has a value, so that its lanes read the counts of 32 blocks at a time.
+    """
+    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
+    for value in range(warp, used, int32(cuda.blockDim.x) >> 5):
+        before = total = int64(0)
+        for block in range(lane, d.blocks, 32):
+            count = d.digits[value, block]
+            total += count
+            if block < cuda.blockIdx.x:
+                before += count
+        before, total = warp_sums(before, lane), warp_sums(total, lane)
+        if lane == 31:
+            counts[SUMMED + value], counts[SUMMED + DIGITS + value] = before, total
+    cuda.syncthreads()
+
+
+@device_function
 def sort(  # type: ignore[no-untyped-def]
     keys, through, into, spare, count, bits, d, counts, parts
 ):
@@ -205,14 +226,13 @@ def sort(  # type: ignore[no-untyped-def]
             for other in range(warps):
                 here += counts[other * DIGITS + thread]
             if d.blocks > 1:
-                d.digits[cuda.blockIdx.x, thread] = here
+                d.digits[thread, cuda.blockIdx.x] = here
         meet(d)
-        if d.blocks > 1 and thread < used:
-            here = int64(0)
-            for block in range(d.blocks):
-                if block == cuda.blockIdx.x:
-                    base = here
-                here += d.digits[block, thread]
+        if d.blocks > 1:
+            _sum_digits(used, d, counts)
+            if thread < used:
+                base = int64(counts[SUMMED + thread])
+                here = int64(counts[SUMMED + DIGITS + thread])
         before, _ = block_sums(here, parts)
         if thread < used:
             base += before
@@ -244,3 +264,29 @@ def sort(  # type: ignore[no-untyped-def]
             found, key = next_found, next_key
             cuda.syncwarp()
         meet(d)
+
+
+@device_function
+def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
+    """Return the row of a number: the last one that begins at it or before.
+
+    `row` is a row that begins at the number or before, mostly a near one, or -1.
+    """
+    low, high, step = max(int64(row), int64(0)), int64(count), int64(1)
+    if row >= 0:
+        high = low + 1
+        while high < count and at[high] <= number:
+            low, high, step = high, min(high + step, int64(count)), step + step
+    return lowest(at, low, high, number + 1) - 1
+
+
+@device_function
+def lowest(values, low, high, value):  # type: ignore[no-untyped-def]
+    """Return the first place of a value, or of one above it, in an ascending range."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low

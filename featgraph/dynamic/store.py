@@ -21,7 +21,7 @@ the same for both targets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -44,8 +44,9 @@ from featgraph.dynamic.batches import (
     require_choice,
 )
 from featgraph.dynamic.inputs import argument_of, ids_of
-from featgraph.dynamic.pools import Plan, RowPool, Updates, numba_kernels
+from featgraph.dynamic.pools import NoOtherPool, Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
+    ALONE,
     NONE,
     Array,
     Queues,
@@ -107,6 +108,8 @@ class EdgeStore:
 
     Attributes
     ----------
+    policy : int
+        The code of `kernels_cpu` for insertions of present edges.
     vertex_count, vertex_capacity : int
         The number of vertex ids, and the length of arrays over vertices.
     given_count, edge_count : int
@@ -158,6 +161,10 @@ class EdgeStore:
                 got=f"{duplicates!r} with the columns {', '.join(self.columns)}",
                 expected="'keep', 'error', 'first' or 'last'",
             )  # fmt: skip
+        kernels, combines = numba_kernels(), self.columns and duplicates != "first"
+        policies = {"keep": kernels.KEEP, "error": kernels.REFUSE}
+        rule = kernels.COMBINE if combines else kernels.IGNORE
+        self.policy: int = policies.get(duplicates, rule)
         self.vertex_count, self.vertex_capacity = vertex_count, _padded(vertex_count)
         if capacity is not None:
             capacity = require_integer("capacity", capacity, 0, _MOST_SLOTS)
@@ -252,18 +259,19 @@ class EdgeStore:
 
         Arrays on a GPU are checked and copied there if that is where the graph is.
         """
-        if self.target == "cuda" and self.living is None:
+        if self.target == "cuda":
             from featgraph.dynamic.gpu_pools import gpu_batch  # imports the dialect
 
-            found = gpu_batch(
-                sources, targets, kinds, columns, self.columns, vertex_count,
-                loops=self.loops, **options,
-            )  # fmt: skip
-            if found is not None:
+            given = sources, targets, kinds, columns
+            if (found := gpu_batch(*given, self.columns, **options)) is not None:
                 return found
-        return checked_batch(
+        made = checked_batch(
             sources, targets, kinds, columns, self.columns, vertex_count, **options
         )
+        if self.living is not None and not made.births:  # those take ids of dead ones
+            self.require_living(made.sources, "sources")
+            self.require_living(made.targets, "targets")
+        return made
 
     def _empty(self, along: str, is_twice: bool, slots: int) -> RowPool:
         """Return an empty pool of the target."""
@@ -367,26 +375,27 @@ class EdgeStore:
         DeviceMemoryError
             A pool would grow above `capacity`, or memory is exhausted.
         """
-        if batch.deaths.size:
-            self.require_living(batch.deaths, "ids")
-            with _HOST_MEMORY:
-                batch = self._without_edges(batch)
         with _HOST_MEMORY:
+            if batch.deaths.size:
+                dead, out = batch.deaths, self.pools.get("out")
+                self.require_living(dead, "ids")
+                given = self.pools["in"].edges_with(dead, out, self.vertex_count)
+                batch = Batch(*given, deaths=dead)
             if self.next_number + batch.sources.size > NUMBERS:
                 self._renumber()
             return _Step(self, batch).run()
-
-    def _without_edges(self, batch: Batch) -> Batch:
-        """Return a batch with deletions of all edges of the vertices in `deaths`."""
-        out, dead = self.pools.get("out"), batch.deaths
-        given = self.pools["in"].edges_with(dead, out, self.vertex_count)
-        return Batch(*given, deaths=dead)
 
     def compact(self) -> None:
         """Lay out all rows in order, each in the shortest run for its length."""
         self._aged = self.edge_count + 1
         with _HOST_MEMORY:
             _Step(self, Batch()).run(compacts=True)
+
+    def pack(self) -> None:
+        """Lay out all rows in order, in pools of a GPU without memory for others."""
+        self._aged, self.moves = 0, self.moves + 1
+        for pool in self.pools.values():
+            pool.pack()  # type: ignore[attr-defined]
 
     def _slots_for(self, pool: RowPool, needed: int) -> int:
         """Return the size for a pool whose rows need so many slots."""
@@ -470,7 +479,7 @@ class _Step:
 
     def __init__(self, store: EdgeStore, batch: Batch) -> None:
         self.store, self.batch, self.kernels = store, batch, numba_kernels()
-        self.vertices = store.next_vertices(batch.births)
+        self.vertices = store.next_vertices(batch.births) if batch.births else NONE
         self.freed = batch.births and min(batch.births, len(store.free_vertices))
         count = store.vertex_count + batch.births - self.freed
         if count > MAX_VERTEX_COUNT:
@@ -482,12 +491,9 @@ class _Step:
             capacity = _padded(max(count, min(2 * capacity, MAX_VERTEX_COUNT)))
         self.room = count, capacity
         self.bad: list[int] = []
-        self.updates = self._updates()
-
-    def _updates(self) -> Updates:
-        store, batch, kernels = self.store, self.batch, self.kernels
+        kernels = self.kernels
         sources, targets, self.dropped = batch.sources, batch.targets, 0
-        # A batch on a GPU has no loops unless they are kept: see `gpu_batch`.
+        # The plan of a batch on a GPU looks for loops.
         is_here = isinstance(sources, np.ndarray)
         if store.loops != "keep" and is_here:
             is_loop = (sources == targets) & (batch.kinds == 1)
@@ -497,23 +503,16 @@ class _Step:
                 self.dropped = int(np.count_nonzero(is_loop))
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
-        policy, copies = self._policy()
+        policy = store.policy
+        copies = _CHOICES[batch.copies] if policy == kernels.KEEP else kernels.ALL
         deletes = batch.insertions < sources.size
-        return Updates(
+        self.updates = Updates(
             sources, targets, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
             batch.columns or {}, not store.directed, is_checked=is_here,
+            no_loops=store.loops != "keep" and not deletes,
+            turned=(self.vertices, batch.deaths),
         )  # fmt: skip
-
-    def _policy(self) -> tuple[int, int]:
-        """Return the codes of the policy for present edges, and of `copies`."""
-        store, kernels = self.store, self.kernels
-        if store.duplicates == "keep":
-            return kernels.KEEP, _CHOICES[self.batch.copies]
-        if store.duplicates == "error":
-            return kernels.REFUSE, kernels.ALL
-        combines = store.columns and store.duplicates != "first"
-        return kernels.COMBINE if combines else kernels.IGNORE, kernels.ALL
 
     def run(self, compacts: bool = False) -> UpdateResult:
         """Apply the batch. `compacts` lays out all rows, also without any update."""
@@ -524,23 +523,30 @@ class _Step:
             work * MERGE_SHARE >= max(store.edge_count, 1)
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
         ) and (size > 0 or compacts)
+        if dense and not compacts:
+            with suppress(MemoryError):  # else rows are updated in place
+                return self._run(True)
+            dense = False
         try:
             return self._run(dense, compacts)
-        except MemoryError:
-            if compacts or not dense:
-                raise
-        return self._run(False)  # no memory for other pools: update rows in place
+        except NoOtherPool:
+            store.pack()
+        try:
+            return self._run(False, compacts)
+        except NoOtherPool as error:
+            raise error.__cause__ from None  # type: ignore[misc]  # DeviceMemoryError
 
     def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
         store, updates = self.store, self.updates
         plans: dict[str, Plan] = {}
         work = updates.sources.size + (store.edge_count if dense else 0)
-        with Threads(0 if store.target == "cuda" else work) as threads:
+        with ALONE if store.target == "cuda" else Threads(work) as threads:
             for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
+                if plan.is_bad:
+                    return self._on_host()
                 if along == "in":
-                    counts = self._counts(plan)
-                    made = self._result(counts)
+                    made = self._result(self._counts(plan))
                     if made.version == store.version and not compacts:
                         return made
                 if dense or not pool.fit(plan):
@@ -548,8 +554,17 @@ class _Step:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
                     pool.refit(plan, partial(store._slots_for, pool))
                 plans[along] = plan
-            self._finish(plans, counts, made.version)
+            self._finish(plans, made.version)
             return made
+
+    def _on_host(self) -> UpdateResult:
+        """Check a batch of a GPU on the host, and apply it if no error is raised."""
+        store, given = self.store, self.batch
+        columns = {name: on_host(a) for name, a in (given.columns or {}).items()}
+        return store.apply(store.checked(
+            on_host(given.sources), on_host(given.targets), given.insertions > 0,
+            columns, self.room[0], copies=given.copies, missing=given.missing,
+        ))  # fmt: skip
 
     def _result(self, counts: list[int]) -> UpdateResult:
         kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
@@ -563,11 +578,12 @@ class _Step:
     def _counts(self, plan: Plan) -> list[int]:
         """Return counts of outcomes; raise GraphInputError for refused updates."""
         kernels, outcomes = self.kernels, self.updates.outcomes
+        size = self.batch.sources.size
         counts: list[int] = plan.tally[: kernels.CAME].tolist()
         if not self.updates.looks:
-            counts[kernels.INSERTED] = outcomes.size - self.dropped
+            counts[kernels.INSERTED] = size - self.dropped
         counts[kernels.IGNORED] = 0
-        counts[kernels.IGNORED] = outcomes.size - sum(counts[: kernels.EDGES])
+        counts[kernels.IGNORED] = size - sum(counts[: kernels.EDGES])
         if counts[kernels.REPEATED]:
             self.bad.append(int(np.argmax(on_host(outcomes) == kernels.REPEATED)))
         if counts[kernels.MISSING] and self.batch.missing == "error":
@@ -579,10 +595,9 @@ class _Step:
 
     def _refuse(self, first: int) -> None:
         """Raise GraphInputError for an update that a policy refuses."""
-        batch = self.batch.on_host()
-        u, v = int(batch.sources[first]), int(batch.targets[first])
-        kind = "repeat"
-        if not batch.kinds[first]:
+        batch, kind = self.batch, "repeat"
+        u, v = (int(on_host(e)[first]) for e in (batch.sources, batch.targets))
+        if not batch.insertions or (batch.kinds.size and not batch.kinds[first]):
             kind = "missing"
         elif u == v and self.store.loops == "error":
             kind = "loop"
@@ -592,12 +607,12 @@ class _Step:
             what, where=where, got=f"{u}, {v}", expected=expected, fix=fix
         )
 
-    def _finish(self, plans: dict[str, Plan], counts: list[int], version: int) -> None:
+    def _finish(self, plans: dict[str, Plan], version: int) -> None:
         """Do all that can fail, then write the plans, queues, counts and the log."""
         store, batch, updates = self.store, self.batch, self.updates
         pool, plan, free_ids = store.pools["in"], plans["in"], store.free_ids
         came, gone, births = plan.came, plan.left, batch.births
-        given = counts[self.kernels.INSERTED] - counts[self.kernels.EDGES]
+        given = self.counts[self.kernels.INSERTED] - self.counts[self.kernels.EDGES]
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + births <= room
         (left, left_ids), taken = pool.list_left(plan, is_logged), came
@@ -615,8 +630,8 @@ class _Step:
         living, turned = self._living()
         if batch.deaths.size:
             store.free_vertices.reserve(batch.deaths.size)
+        refits = [own for own in plans.values() if own.fresh is not None]
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
-        moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
             store.pools = {
                 along: own.apply(plans[along]) for along, own in store.pools.items()
@@ -644,7 +659,7 @@ class _Step:
             store.edge_count += came - gone
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
-            store.moves += moved
+            store.moves += bool(moved or refits)
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
@@ -654,7 +669,7 @@ class _Step:
         store, batch, updates, counts = (
             self.store, self.batch, self.updates, self.counts
         )  # fmt: skip
-        kernels, other, changed = self.kernels, (), 0
+        kernels, other, changed = self.kernels, None, 0
         if counts[kernels.REPLACED]:
             other, changed = store.pools["in"].list_changed(plan, updates)
         inserted = counts[kernels.INSERTED]
@@ -663,9 +678,7 @@ class _Step:
         size = born + gone + changed + batch.births + batch.deaths.size
         return Record(
             store.next_number, self.vertices, batch.deaths,
-            updates.kept or (updates.sources, updates.targets), updates.has_twins,
-            plan.entries,
-            plan.shift, left, other, size,
+            plan.given, updates.has_twins, plan.entries, plan.shift, left, other, size,
         )  # fmt: skip
 
     def _living(self) -> tuple[Array | None, Array | None]:

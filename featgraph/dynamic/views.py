@@ -75,6 +75,8 @@ class LivingEdges(EdgeList):
 
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
         self.store, self.directed, self._names = store, store.directed, names
+        #: When the list was made: a state of the store.
+        self.at = store.version, store.moves
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
         self.edge_count = store.edge_count
         self.sides, self.is_given_on_gpu = None, False
@@ -248,17 +250,15 @@ class RunArrays:
 
     Attributes
     ----------
-    edges : LivingEdges
-        The edge list of the present version.
     turns : Turns
         The lock between batches and supersteps.
     """
 
     name = "runs"
-    edges: LivingEdges
 
-    def __init__(self, store: EdgeStore) -> None:
-        self._store, self.turns = store, Turns()
+    def __init__(self, store: EdgeStore, names: Any = None) -> None:
+        self._store, self._names, self.turns = store, names, Turns()
+        self._edges = LivingEdges(store, names)
         self.changes, self.turned_since = store.changes, store.turned_since
         self.keep_ids = store.by_id.add
         #: The traits of the version, and the key of the last computation: traits
@@ -269,6 +269,13 @@ class RunArrays:
         self._cut_for: dict[str, GraphTraits | None] = {}
         #: The version of each derived array, by name.
         self._derived: dict[str, int] = {}
+
+    @property
+    def edges(self) -> LivingEdges:
+        """The edge list of the present version."""
+        if self._edges.at != (self._store.version, self._store.moves):
+            self._edges = LivingEdges(self._store, self._names)
+        return self._edges
 
     def degrees(self, side: str) -> Any:
         """Return degrees, (vertex capacity,), which batches update; 0 from V on."""

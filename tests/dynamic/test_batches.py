@@ -622,7 +622,7 @@ def test_a_batch_of_one_edge_takes_few_calls(rng: Any) -> None:
             graph.delete_edges([1], [2])
         finally:
             sys.setprofile(before)
-    assert len(calls) <= 290, calls
+    assert len(calls) <= 205, calls
 
 
 class Sized(Failing):

@@ -17,6 +17,7 @@ from featgraph.dynamic import batches, pools, rows, views
 from featgraph.dynamic import graph as graphs
 from featgraph.dynamic import inputs as given
 from featgraph.dynamic import store as stores
+from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.views.structure import edge_rows
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
@@ -128,7 +129,7 @@ def test_degrees_and_frozen_graphs_follow_all_calls(directed: bool) -> None:
 
 
 def traits_of(graph: fg.DynamicGraph) -> Any:
-    return graph._shape[0]
+    return graph_traits(graph)
 
 
 def test_traits_rise_at_once_and_fall_past_a_factor_of_two() -> None:

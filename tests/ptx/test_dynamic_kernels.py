@@ -40,10 +40,10 @@ D = types.NamedTuple(
 )
 
 SIGNATURES = [
-    (passes.list_batch, (D,)),
+    (passes.list_batch, (D, I32, I32)),
     (passes.find_runs, (D,)),
     (passes.match, (D, YES)),
-    (passes.plan_batch, (D, YES)),
+    (passes.plan_batch, (D, I32, I32, YES)),
     (passes.lay_rows, (D, YES)),
     (reads.copy_rows, (D, N, N, YES, U32, N, U32, U32)),
     (
@@ -58,14 +58,14 @@ SIGNATURES = [
     (reads.give_ids, (D, U32, N, N, U32)),
     (
         reads.list_changed,
-        (D, U32, N, U32, N, I32, YES, U8, I32, I32, U32, I32),
+        (D, U32, N, U32, N, I32, YES, YES, U32S),
     ),
     (reads.take_values, (D, U32, U32)),
     (reads.list_slots, (N, I64, N, I32, U32, YES, I32, I32, I32, I32)),
     (reads.take_rows, (U32, N, I32, U32, N)),
     (reads.measure_all, (I32, I32, I32)),
     (reads.count_ends, (N, I32, I32, I32, I32)),
-    (reads.mark_rows, (I32, U8)),
+    (reads.mark_rows, (I32, N, U8)),
     (reads.list_edges, (N, I32, YES, N, U8, I32, I32, I32, I64, I32S)),
 ]  # fmt: skip
 

@@ -27,6 +27,7 @@ __all__ = [
     "checked_ends",
     "checked_values",
     "copied_ends",
+    "copied_values",
     "ends_of_sides",
     "first_of_each",
     "marked",
@@ -253,19 +254,19 @@ def copied_ends(
 
     If `is_shared`, arrays that are alike already are returned without a copy.
     """
-    u, v = _flat(sources), _flat(targets)
-    if u is None or v is None or u.shape != v.shape:
+    given_u, given_v = _flat(sources), _flat(targets)
+    if given_u is None or given_v is None:
         return None
-    if u.dtype.kind not in "iu" or v.dtype.kind not in "iu":
+    u, v = given_u.array, given_v.array
+    if u.size != v.size or u.dtype.kind not in "iu" or v.dtype.kind not in "iu":
         return None
-    if is_shared and all(
-        a.dtype == np.int32 and a.array.is_c_contiguous() for a in (u, v)
-    ):
-        return u.array, v.array
-    both, size = arrays.empty((2 * u.shape[0],), np.int32), 4 * u.shape[0]
+    is_alike = is_shared and u.dtype == v.dtype == np.int32
+    if is_alike and u.is_c_contiguous() and v.is_c_contiguous():
+        return u, v
+    both, size = arrays.empty((2 * u.size,), np.int32), 4 * u.size
     ends = [arrays.piece_of(both, k * size, size, 4).view(np.int32) for k in (0, 1)]
     try:
-        for given, end in zip((u, v), ends, strict=True):
+        for given, end in zip((given_u, given_v), ends, strict=True):
             given.copy_to(end)
     except LostValue:
         return None
@@ -328,12 +329,22 @@ def ends_of_sides(
     return made
 
 
-def checked_values(values: object, count: int) -> Array | None:
-    """Return a copy of one number per edge on the GPU; None if they are invalid."""
+def copied_values(values: object, count: int) -> Array | None:
+    """Return a copy of one number per edge on the GPU; None if there is no such one.
+
+    Asynchronous: the values must not be written before the GPU has done its work.
+    """
     given = _flat(values)
     if given is None or given.shape != (count,) or given.dtype.kind not in "fiu":
         return None
-    own = given.copied(given.dtype.newbyteorder("=")).array
+    return given.copied(given.dtype.newbyteorder("=")).array
+
+
+def checked_values(values: object, count: int) -> Array | None:
+    """Return a copy of one number per edge on the GPU; None if they are invalid."""
+    own = copied_values(values, count)
+    if own is None:
+        return None
     finish()
     if own.dtype.kind == "f":
         found = arrays.filled((1,), 0, np.int32)
@@ -349,7 +360,7 @@ def _flat(values: object) -> Any:
         found = foreign_array(values, "values")
     except StateError:  # the host may still be able to read the array
         return None
-    return found if found is not None and found.ndim == 1 else None
+    return found if found is not None and found.array.ndim == 1 else None
 
 
 def taken(values: Array, order: Array) -> Array:
