@@ -43,7 +43,7 @@ from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, g
 from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
-__all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch"]
+__all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch", "pack"]
 
 #: Threads of the blocks that plan a batch, and of those that copy edges.
 THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
@@ -470,34 +470,6 @@ class GpuRowPool(RowPool):
         except DeviceMemoryError as error:
             raise NoOtherPool from error
 
-    def pack(self) -> None:
-        """Lay out all rows in order in the slots of this pool, on the host.
-
-        Each is in the shortest run then, as in a pool of `refit`.
-        """
-        ends, kinds = np.empty(0, np.int32), np.empty(0, np.uint8)
-        none = Updates(
-            ends, ends, kinds, False, KEEP, kernels.ALL, False, 0, "keep", {}, False
-        )  # fmt: skip
-        host, room = self.on_host(), (self.vertex_count, self.starts.size)
-        plan = host.plan(none, Threads(0), *room, dense=True)
-        host.refit(plan, lambda needed: self.slots)
-        host.prepare(plan, none)
-        made = host.apply(plan)
-        with deferred_interrupts():
-            for name in ("starts", "stops", "classes", "ends", "numbers", "ids"):
-                if getattr(self, name) is not None:
-                    memory.write(getattr(self, name), getattr(made, name))
-            for name, (_, width) in self.spec.items():
-                to, column = self.columns[name], made.columns[name]
-                if width is not None:
-                    column = np.zeros(to.shape, to.dtype)
-                    column[:, :width] = made.columns[name]
-                memory.write(bits_of(to), HostMemory.bits_of(column))
-            self.region, self.top, self.lost = made.region, made.top, made.lost
-            self.queues.table[1] = self.queues.table[0]  # no run is free
-            self._host = None
-
     def _lay_out(self, plan: GpuPlan, fresh: Any, needed: int) -> None:
         fresh._kept, fresh.dead = self._kept, self.dead
         table = memory.upload(_table_of(self, [(0, needed)]))
@@ -730,6 +702,35 @@ def _stored(tail: Any, begins: dict[str, int], name: str, count: int) -> Array:
     if isinstance(tail, np.ndarray):
         return tail[begin : begin + size].view(dtype)
     return on_host(memory.piece_of(tail, begin, size, dtype.itemsize).view(dtype))
+
+
+def pack(pool: GpuRowPool) -> None:
+    """Lay out all rows of a pool in order in its own slots, on the host.
+
+    Each is in the shortest run then, as in a pool of `GpuRowPool.refit`.
+    """
+    ends, kinds = np.empty(0, np.int32), np.empty(0, np.uint8)
+    none = Updates(
+        ends, ends, kinds, False, KEEP, kernels.ALL, False, 0, "keep", {}, False
+    )  # fmt: skip
+    host, room = pool.on_host(), (pool.vertex_count, pool.starts.size)
+    plan = host.plan(none, Threads(0), *room, dense=True)
+    host.refit(plan, lambda needed: pool.slots)
+    host.prepare(plan, none)
+    made = host.apply(plan)
+    with deferred_interrupts():
+        for name in ("starts", "stops", "classes", "ends", "numbers", "ids"):
+            if getattr(pool, name) is not None:
+                memory.write(getattr(pool, name), getattr(made, name))
+        for name, (_, width) in pool.spec.items():
+            to, column = pool.columns[name], made.columns[name]
+            if width is not None:  # rows are padded
+                column = np.zeros(to.shape, to.dtype)
+                column[:, :width] = made.columns[name]
+            memory.write(bits_of(to), HostMemory.bits_of(column))
+        pool.region, pool.top, pool.lost = made.region, made.top, made.lost
+        pool.queues.table[1] = pool.queues.table[0]  # no run is free
+        pool._host = None
 
 
 def _spare(

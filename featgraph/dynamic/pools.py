@@ -74,7 +74,7 @@ def wide_slots(slots: int) -> type[np.integer[Any]]:
 
 
 class NoOtherPool(MemoryError):
-    """No memory for another pool: `GpuRowPool.pack` lays rows out without one."""
+    """No memory for another pool: `gpu_pools.pack` lays rows out without one."""
 
 
 class RowPool:

@@ -393,9 +393,11 @@ class EdgeStore:
 
     def pack(self) -> None:
         """Lay out all rows in order, in pools of a GPU without memory for others."""
+        from featgraph.dynamic.gpu_pools import pack  # loads Numba
+
         self._aged, self.moves = 0, self.moves + 1
         for pool in self.pools.values():
-            pool.pack()  # type: ignore[attr-defined]
+            pack(pool)  # type: ignore[arg-type]
 
     def _slots_for(self, pool: RowPool, needed: int) -> int:
         """Return the size for a pool whose rows need so many slots."""
