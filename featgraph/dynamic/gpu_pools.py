@@ -390,11 +390,11 @@ class GpuRowPool(RowPool):
         if updates.is_checked:  # on the host
             given, ends = (updates.kinds, *ends), (arrays["at"], arrays["other"])
             for name, values in zip(("kinds", "at", "other"), given, strict=True):
-                if scratch.stays:
+                if scratch.is_whole:
                     scratch.staged[name][: values.size] = values
                 else:
                     memory.write(arrays[name], values)
-            stop = scratch.begins["order" if scratch.stays else "summary"]
+            stop = scratch.begins["order" if scratch.is_whole else "summary"]
         scratch.mirror.write(stop)
         rows = {"starts": self.starts, "stops": self.stops, "classes": self.classes}
         if self.starts.size < room[1]:
@@ -637,13 +637,14 @@ class _Scratch:
         The first bytes of those that the host writes or reads, in one block. The tail
         of the block, from "kinds" on, has those that later readers need.
     mirror : Mirror
-        Of the block; of "table" and "summary" alone unless it stays.
+        Of the block (`is_whole`), or of "table" and "summary" alone.
     staged : dict
         Views of its bytes on the host, by name.
     """
 
     def __init__(self, size: int, blocks: int, stays: bool) -> None:
-        self.stays, room = stays, (-(-size // 8) * 8,)
+        self.stays, self.is_whole = stays, stays and size <= FEW
+        room = (-(-size // 8) * 8,)
         block, made = _pieces({
             "table": ((5, CLASS_COUNT), np.int64),
             "summary": ((passes.SUMMARY,), np.int64), "kinds": (room, np.uint8),
@@ -653,7 +654,8 @@ class _Scratch:
         })  # fmt: skip
         self.begins = {n: a.address - made["table"].address for n, a in made.items()}
         first = self.begins["kinds"]
-        self.mirror = memory.Mirror(block, block.size if stays else first)
+        # Page-locked memory takes half a ms a MB to make.
+        self.mirror = memory.Mirror(block, block.size if self.is_whole else first)
         self.staged = {
             n: self.mirror.bytes[at:][: prod(made[n].shape) * made[n].dtype.itemsize]
             .view(made[n].dtype).reshape(made[n].shape)
