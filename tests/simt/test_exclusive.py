@@ -260,16 +260,21 @@ def _load(drawn: np.random.Generator, d: Any, u: Any, v: Any) -> Any:
     return d
 
 
-def _alter(old: str, new: str, patch: pytest.MonkeyPatch) -> None:
-    """Plant a fault in schedules, and have `mix_all` folded anew."""
+def _alter(old: str, new: str, patch: pytest.MonkeyPatch) -> list[bool]:
+    """Plant a fault in schedules, and have `mix_all` folded anew.
+
+    Return a list that gets, for each text that is folded, whether it has the fault.
+    """
+    found: list[bool] = []
 
     def altered(text: str, **parts: Any) -> Any:
+        found.append(old in text)
         return code(text.replace(old, new), **parts)
 
-    assert old in inspect.getsource(exclusive_locks)
     patch.setattr(exclusive_locks, "code", altered)
     step = fg.foldmap(*PROGRAMS["mix_all"].program.functions)
     patch.setitem(PROGRAMS, "mix_all", step)
+    return found
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
@@ -277,7 +282,7 @@ def test_faults_of_locks_are_seen(
     fault: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more, old, new = _FAULTS[fault]
-    _alter(old, new, monkeypatch)
+    planted = _alter(old, new, monkeypatch)
     queues = gpu.emulator.load("from featgraph.device import queue_cuda").queue_cuda
     load = partial(_load, np.random.default_rng(0))
     monkeypatch.setattr(queues, "load", load, raising=False)
@@ -290,6 +295,7 @@ def test_faults_of_locks_are_seen(
             state, told = run("mix_all", graph, 1, "cuda", **more)
         with pytest.raises((AssertionError, ValueError, fg.KernelFaultError)):
             check_run("mix_all", state, told)
+    assert any(planted)
 
 
 @pytest.mark.drawn(2)
