@@ -622,11 +622,8 @@ missing=0, vertices=0)
                 return self._stamps
             self._is_advancing, aspects = True, list[Aspect]()
             try:
-                store, layout, traits = (
-                    self._store,
-                    self.changing,
-                    self.changing.traits(),
-                )
+                store, layout = self._store, self.changing
+                traits = layout.traits()
                 if state[0] != self._at[0]:
                     aspects.append("version")
                 if state[1] != self._at[1] or layout.holds_exact(self._view):
