@@ -162,7 +162,10 @@ def is_on_gpu(graph: Any) -> bool:
     return bool(graph.changing.target_of("auto") == "cuda")
 
 
-def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) -> Any:
+def ends_of(
+    state: Any, name: str, changes: Any, lost: Any, *, length: int = 0,
+    rises: bool = False,
+) -> Any:  # fmt: skip
     """Return the living vertices that may get a lower value, for `spread`.
 
     These are the vertices in `lost`, and the targets of inserted and changed edges. On
@@ -179,6 +182,9 @@ def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) 
     lost : ndarray
         Vertices that `fg.trim` has reset.
     length : int, optional
+    rises : bool, optional
+        Whether greater values are looked for, of which an edge passes on its own or
+        less.
     """
     graph = state.graph
     pairs = zip(changes.inserted, changes.changed, strict=True)
@@ -187,6 +193,7 @@ def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) 
         u, v = np.concatenate([u, v]), np.concatenate([v, u])
     if not is_on_gpu(graph):
         values = state.stored(name).reshape(-1)
+        values = -values if rises else values
         v = v[values[u] + length < values[v]]
     return only_living(graph, np.unique(np.concatenate([v, lost])))
 

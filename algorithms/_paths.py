@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from featgraph.algorithms._vertices import checked_vertices
 
 __all__ = [
     "NO_VERTEX",
+    "Kept",
     "Sources",
     "checked_lengths",
     "checked_reals",
@@ -120,26 +121,43 @@ class Sources:
         return begins
 
 
+class Kept(NamedTuple):
+    """The values of paths, in an answer and in the State that follows.
+
+    Attributes
+    ----------
+    answer, property : str
+        Their names.
+    start, far : float
+        Those of sources, and of vertices that no path reaches, in the State.
+    elsewhere : float
+        That of vertices that no path reaches, in the answer.
+    """
+
+    answer: str
+    property: str
+    start: float
+    far: Any
+    elsewhere: Any
+
+
 def follow_paths(
-    result: Any, following: Following, name: str, step: Any, values: tuple[Any, Any],
-    **lengths: Any,
-) -> Update | str:  # fmt: skip
+    result: Any, following: Following, kept: Kept, step: Any, **lengths: Any
+) -> Update | str:
     """Update the paths of one search, or return the reason to begin anew.
 
     The first update makes a State from the result, which stores it for later updates.
 
     Parameters
     ----------
-    name : str
-        The answer with the distances of vertices.
+    kept : Kept
     step : FoldMap
-        The foldmap that shortens `distance` and sets `predecessor`.
-    values : tuple
-        The distance of vertices that no path reaches, in the answer and in the State.
+        The foldmap that improves `Kept.property` and sets `predecessor`.
     **lengths
         The property ``weight``. Default: all edges have the length one.
     """
-    graph, arguments, (elsewhere, far) = following.graph, following.arguments, values
+    graph, arguments = following.graph, following.arguments
+    name, far, elsewhere = kept.property, kept.far, kept.elsewhere
     begin = Sources(graph, arguments["sources"], arguments["together"])
     if begin.width > 1:
         return "paths are those of several searches"
@@ -158,29 +176,32 @@ def follow_paths(
         made[: len(known)] = np.where(known == elsewhere, rest, known).reshape(-1, 1)
         return fg.vertex_property(made, iterated=True, fill=rest)
 
-    def distances(_: Any) -> Array:
-        known = begin.result(state["distance"])
+    def answered(_: Any) -> Array:
+        known = begin.result(state[name])
         return np.where(known == far, known.dtype.type(elsewhere), known)
 
     state: Any = vars(result).get("_paths")
     if state is None:
-        distance = resumed(getattr(result, name), far)
+        lengths[name] = resumed(getattr(result, kept.answer), far)
         before = resumed(getattr(result, result.tree_name), NO_VERTEX)
-        state = fg.State(graph, distance=distance, predecessor=before, **lengths)
-        if lengths and not state.signature["weight"].column:
+        state = fg.State(graph, predecessor=before, **lengths)
+        if "weight" in lengths and not state.signature["weight"].column:
             return "the weights are of another type"
         state.trimmed = following.version
     target, sources = following.target, begin.vertices
-    lost = fg.trim(state, "predecessor", reset={"distance": far}, target=target)
+    lost = fg.trim(state, "predecessor", reset={name: far}, target=target)
     if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
         following.too_many = gone
         return f"{lost.size} vertices had their paths along edges that went"
     again = sources[np.asarray(state["predecessor"])[sources, 0] != sources]
-    state.put("distance", again, 0)  # ids of deleted sources that were given out again
+    state.put(
+        name, again, kept.start
+    )  # ids of deleted sources that were given out again
     state.put("predecessor", again, again[:, None])
-    due = ends_of(state, "distance", changes, lost, length=int(not lengths))
+    least, rises = int("weight" not in lengths), kept.start > far
+    due = ends_of(state, name, changes, lost, length=least, rises=rises)
     done = spread(step, state, due, lost, target)
-    answers = {name: distances, "vertex_names": graph.vertex_names}
+    answers = {kept.answer: answered, "vertex_names": graph.vertex_names}
     answers[result.tree_name] = lambda _: begin.result(state["predecessor"])
     result._take(_paths=state, **answers)
     return Update(changes.version, "", *done)

@@ -28,7 +28,13 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._following import Following, Update
-from featgraph.algorithms._paths import NO_VERTEX, Sources, follow_paths, require_tree
+from featgraph.algorithms._paths import (
+    NO_VERTEX,
+    Kept,
+    Sources,
+    follow_paths,
+    require_tree,
+)
 from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
@@ -96,8 +102,8 @@ class BfsResult(PathsResult):
             return "levels end at max_depth"
         from featgraph.algorithms.sssp import step_by_one
 
-        values = UNREACHED, FAR
-        return follow_paths(self, following, "levels", step_by_one, values)
+        kept = Kept("levels", "distance", 0, FAR, UNREACHED)
+        return follow_paths(self, following, kept, step_by_one)
 
 
 @fg.algorithm()

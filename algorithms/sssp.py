@@ -41,6 +41,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._paths import (
     NO_VERTEX,
+    Kept,
     Sources,
     checked_lengths,
     checked_reals,
@@ -120,8 +121,9 @@ class SsspResult(PathsResult):
             if any(may_be_long):
                 return "paths may be longer than the type holds"
             lengths["weight"] = given
-        took, values = step if lengths else step_by_one, (np.inf, np.inf)
-        return follow_paths(self, following, "distances", took, values, **lengths)
+        kept = Kept("distances", "distance", 0, np.inf, np.inf)
+        took = step if lengths else step_by_one
+        return follow_paths(self, following, kept, took, **lengths)
 
 
 @fg.algorithm()

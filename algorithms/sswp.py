@@ -24,9 +24,11 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._paths import (
     NO_VERTEX,
+    Kept,
     Sources,
     checked_lengths,
     checked_reals,
+    follow_paths,
     length_property,
     require_tree,
 )
@@ -73,6 +75,13 @@ class SswpResult(PathsResult):
 
     widths: Array = answer()
     predecessors: npt.NDArray[np.int32] = answer()
+
+    def _resume(self, following: Any) -> Any:
+        """Update the paths: recompute those that lost an edge, and widen others."""
+        graph, given = following.graph, following.arguments
+        weight = length_property(graph, given["weights"], checked_reals(given["dtype"]))
+        kept = Kept("widths", "width", np.inf, -np.inf, -np.inf)
+        return follow_paths(self, following, kept, step, weight=weight)
 
 
 @fg.algorithm()

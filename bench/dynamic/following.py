@@ -39,6 +39,7 @@ FOLLOWED: dict[str, tuple[str, dict[str, Any], str, bool]] = {
     "triangle_count": ("triangle_count", {}, "triangles", True),
     "bfs": ("bfs", {"sources": 0}, "levels", True),
     "sssp": ("sssp", {"sources": 0}, "distances", True),
+    "sswp": ("sswp", {"sources": 0}, "widths", True),
 }
 #: Graphs whose vertices of close ids are close, too, begin with one of these.
 NEAR = ("bricks", "delaunay", "grid", "rgg", "road")

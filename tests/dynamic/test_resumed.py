@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.algorithms import _paths, bfs, connected_components, pagerank, sssp
+from featgraph.algorithms import (
+    _paths,
+    bfs,
+    connected_components,
+    pagerank,
+    sssp,
+    sswp,
+)
 from featgraph.algorithms._following import Following
 from featgraph.algorithms.bfs import verify_bfs
 from featgraph.algorithms.sssp import verify_sssp
+from featgraph.algorithms.sswp import verify_sswp
 
 #: Vertices, of which the first ones stay; and batches of each graph.
 VERTICES, STAY = 60, 4
@@ -54,7 +62,7 @@ def change(rng: np.random.Generator, graph: fg.DynamicGraph, weighted: bool) -> 
         graph.delete_edges(sources[some], targets[some])
     if rng.random() < 0.2:
         graph.insert_vertices(int(rng.integers(1, 3)))
-    if rng.random() < 0.2:
+    if rng.random() < 0.2 and graph.living_count > STAY:
         graph.delete_vertices(rng.choice(living(graph)[STAY:], 2))
 
 
@@ -116,6 +124,21 @@ def test_distances(seed: int) -> None:
         )
 
     run(seed, lambda graph: sssp(graph, sources, together=together), compare, 90)
+
+
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("seed", [1, 3])  # with weights
+def test_widths(seed: int) -> None:
+    together = seed > 1
+    sources = [1, 3] if together else 1
+
+    def compare(graph: Any, result: Any, fresh: Any) -> None:
+        equal(result.widths, fresh.widths)
+        verify_sswp(
+            graph, sources, result.widths, result.predecessors, together=together
+        )
+
+    run(seed, lambda graph: sswp(graph, sources, together=together), compare, 90)
 
 
 def exact(graph: fg.Graph) -> Any:
