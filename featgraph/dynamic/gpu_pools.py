@@ -51,8 +51,9 @@ THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 _MOST_BLOCKS = 1056
 #: One block alone plans a small batch on a pool of up to so many slots.
 LEAST_SHARED = 4096
-#: Most entries of a batch whose arrays stay with the pool: 222 bytes for each, and
-#: 18 bytes of page-locked memory. There is one set of arrays a power of two.
+#: Most entries of a batch whose arrays stay with the pool: 222 bytes for each. There is
+#: one set of arrays a power of two; up to `FEW` entries, with 18 bytes for each of
+#: page-locked memory.
 _MOST_KEPT = 1 << 18
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import hypothesis
@@ -111,34 +112,26 @@ def test_levels(seed: int) -> None:
     run(seed, lambda graph: bfs(graph, 1), compare, 90)
 
 
-@pytest.mark.drawn(2)
-@SEEDS
-def test_distances(seed: int) -> None:
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize(
+    ("call", "answer", "verify", "seed"),
+    [
+        *((sssp, "distances", verify_sssp, seed) for seed in range(4)),
+        *((sswp, "widths", verify_sswp, seed) for seed in (1, 3)),  # with weights
+    ],
+)
+def test_paths(
+    call: Callable[..., Any], answer: str, verify: Callable[..., None], seed: int
+) -> None:
     together = seed > 1
     sources = [1, 3] if together else 1
 
     def compare(graph: Any, result: Any, fresh: Any) -> None:
-        equal(result.distances, fresh.distances)
-        verify_sssp(
-            graph, sources, result.distances, result.predecessors, together=together
-        )
+        found = getattr(result, answer)
+        equal(found, getattr(fresh, answer))
+        verify(graph, sources, found, result.predecessors, together=together)
 
-    run(seed, lambda graph: sssp(graph, sources, together=together), compare, 90)
-
-
-@pytest.mark.drawn(1)
-@pytest.mark.parametrize("seed", [1, 3])  # with weights
-def test_widths(seed: int) -> None:
-    together = seed > 1
-    sources = [1, 3] if together else 1
-
-    def compare(graph: Any, result: Any, fresh: Any) -> None:
-        equal(result.widths, fresh.widths)
-        verify_sswp(
-            graph, sources, result.widths, result.predecessors, together=together
-        )
-
-    run(seed, lambda graph: sswp(graph, sources, together=together), compare, 90)
+    run(seed, lambda graph: call(graph, sources, together=together), compare, 90)
 
 
 def exact(graph: fg.Graph) -> Any:
@@ -277,7 +270,8 @@ def test_updates_need_trimming_and_degrees(
         patch.setattr(
             "featgraph.runtime.loops.run_state.warn_of_losses", lambda *_: None
         )
-        for check in (test_components, test_levels, test_distances):
+        paths = partial(test_paths, sssp, "distances", verify_sssp)
+        for check in (test_components, test_levels, paths):
             with pytest.raises(AssertionError):
                 check(1)
     with monkeypatch.context() as patch:
