@@ -647,15 +647,15 @@ class _Scratch:
         self.stays, self.is_whole = stays, stays and size <= FEW
         room = (-(-size // 8) * 8,)
         block, made = _pieces({
-            "table": ((5, CLASS_COUNT), np.int64),
+            "gate": ((1,), np.int64), "table": ((5, CLASS_COUNT), np.int64),
             "summary": ((passes.SUMMARY,), np.int64), "kinds": (room, np.uint8),
             "at": (room, np.int32), "other": (room, np.int32),
             "order": (room, np.int32), "fates": (room, np.uint8),
             "outcomes": (room, np.uint8),
         })  # fmt: skip
-        self.begins = {n: a.address - made["table"].address for n, a in made.items()}
+        self.begins = {n: a.address - made["gate"].address for n, a in made.items()}
         first = self.begins["kinds"]
-        # Page-locked memory takes half a ms a MB to make.
+        # Page-locked memory takes half a ms a MB to make, if it is not there yet.
         self.mirror = memory.Mirror(block, block.size if self.is_whole else first)
         self.staged = {
             n: self.mirror.bytes[at:][: prod(made[n].shape) * made[n].dtype.itemsize]
@@ -664,14 +664,14 @@ class _Scratch:
         }  # fmt: skip
         self.tail = memory.piece_of(block, first, block.size - first, 1)
         self.bad = part_of(made["summary"].view(np.int32), 2 * passes.BAD, 1)
-        self.none = memory.empty((1, 1), np.uint32)
-        self.arrays = made | {"gate": memory.filled((1,), 0, np.int64)} | _pieces({
-            "work": ((passes.WORK, size + 1), np.int32),
+        self.staged["gate"][0] = 0  # and on the GPU, before each batch
+        self.arrays = made | _pieces({
+            "none": ((1, 1), np.uint32), "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((blocks,), np.int64),
             "digits": ((sorts_cuda.DIGITS, blocks), np.int64),
         })[1]  # fmt: skip
-        first = passes.SOURCE * (size + 1)
+        self.none, first = self.arrays.pop("none"), passes.SOURCE * (size + 1)
         self.sources = part_of(self.arrays["work"], first, size)
 
     def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:
