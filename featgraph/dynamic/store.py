@@ -64,11 +64,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EdgeStore", "living_slots"]
 
-#: All rows are laid out anew by a batch of E / 4 deletions or E / 20 insertions, which
-#: may move as many rows, and after E / 4 updates in all. On a CPU, E / 16 insertions
-#: into rmat-19-14 took 157 ms so, and 241 ms row by row; E / 16 deletions 436 and 130.
-#: With uniform edges, insertions took 165 and 184 ms, and deletions 181 and 119.
-MERGE_SHARE, INSERTION, COMPACT_SHARE = 4, 5, 4
+#: All rows are laid out anew by a batch of E / 4 updates, and after E / 4 in all. Where
+#: a batch finds no room before half of those, its pool grows: 100,000 insertions into
+#: the 2M edges of coAuthorsDBLP, laid out each time, took 34 ms on a CPU, and 14 then.
+MERGE_SHARE, COMPACT_SHARE = 4, 4
 #: The bound of insertion numbers; then edges are renumbered.
 NUMBERS = 2**31
 #: The bound of `capacity=`, above all sizes of memory.
@@ -399,14 +398,16 @@ class EdgeStore:
         for pool in self.pools.values():
             pack(pool)  # type: ignore[arg-type]
 
-    def _slots_for(self, pool: RowPool, needed: int) -> int:
-        """Return the size for a pool whose rows need so many slots."""
+    def _slots_for(self, pool: RowPool, needed: int, grows: bool = False) -> int:
+        """Return the size for a pool whose rows need so many slots.
+
+        `grows` is whether there was no room for a batch that lays out all rows now.
+        """
         if self.capacity is None:
-            spare = needed // 8
-            if needed + spare // 2 <= pool.slots:
+            if needed + needed // 16 <= pool.slots and not grows:
                 return pool.slots
-            # A pool that grows has 1.6 slots per edge then.
-            return needed + (3 * spare if pool.top else spare)
+            # A pool that grows has 1.5 slots per edge then.
+            return max(pool.slots, needed + needed * (5 if pool.top else 2) // 16)
         if needed > max(self.capacity, pool.slots):
             raise DeviceMemoryError(
                 "the pool of edges is full", where=f"rows along {pool.along!r}",
@@ -520,9 +521,8 @@ class _Step:
         """Apply the batch. `compacts` lays out all rows, also without any update."""
         store, updates = self.store, self.updates
         size = updates.sources.size
-        work = size + (INSERTION - 1) * self.batch.insertions
         dense = (
-            work * MERGE_SHARE >= max(store.edge_count, 1)
+            size * MERGE_SHARE >= max(store.edge_count, 1)
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
         ) and (size > 0 or compacts)
         if dense and not compacts:
@@ -552,9 +552,10 @@ class _Step:
                     if made.version == store.version and not compacts:
                         return made
                 if dense or not pool.fit(plan):
+                    grows = not dense and 2 * store._aged * COMPACT_SHARE < store.edge_count
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
-                    pool.refit(plan, partial(store._slots_for, pool))
+                    pool.refit(plan, partial(store._slots_for, pool, grows=grows))
                 plans[along] = plan
             self._finish(plans, made.version)
             return made
