@@ -69,6 +69,15 @@ def share(count, d):  # type: ignore[no-untyped-def]
 
 
 @device_function
+def share_of_grid(count, step):  # type: ignore[no-untyped-def]
+    """Return the same of all warps of a launch; `from` is a multiple of `step`."""
+    least = (cuda.gridsize(1) >> 5) * step
+    each = (int64(count) + least - 1) // least * step
+    low = min((cuda.grid(1) >> 5) * each, int64(count))
+    return low, min(low + each, int64(count))
+
+
+@device_function
 def warp_sums(own, lane):  # type: ignore[no-untyped-def]
     """Return the sum over a warp's lanes up to this one."""
     here, offset = int64(own), int32(1)
@@ -278,6 +287,20 @@ def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
         while high < count and at[high] <= number:
             low, high, step = high, min(high + step, int64(count)), step + step
     return lowest(at, low, high, number + 1) - 1
+
+
+@device_function
+def lane_of(ends, number):  # type: ignore[no-untyped-def]
+    """Return the first lane whose `ends` is above a number; the last one if none is.
+
+    `ends` ascends with lanes. All lanes of a warp must call this, each for a number.
+    """
+    found, step = int32(0), int32(16)
+    while step > 0:
+        if cuda.shfl_sync(FULL_WARP, ends, found + step - 1) <= number:
+            found += step
+        step >>= 1
+    return found
 
 
 @device_function

@@ -552,7 +552,9 @@ class _Step:
                     if made.version == store.version and not compacts:
                         return made
                 if dense or not pool.fit(plan):
-                    grows = not dense and 2 * store._aged * COMPACT_SHARE < store.edge_count
+                    grows = (
+                        not dense and 2 * store._aged * COMPACT_SHARE < store.edge_count
+                    )
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
                     pool.refit(plan, partial(store._slots_for, pool, grows=grows))
