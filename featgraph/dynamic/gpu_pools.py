@@ -51,10 +51,10 @@ THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 _MOST_BLOCKS = 1056
 #: One block alone plans a small batch on a pool of up to so many slots.
 LEAST_SHARED = 4096
-#: Most entries of a batch whose arrays stay with the pool: 222 bytes for each. There is
-#: one set of arrays a power of two; up to `FEW` entries, with 18 bytes for each of
-#: page-locked memory.
-_MOST_KEPT = 1 << 18
+#: Arrays of a batch, 222 bytes an entry, stay with the pool up to this share of the
+#: GPU's memory. There is one set of arrays a power of two; up to `FEW` entries, with 18
+#: bytes for each of page-locked memory.
+_KEPT_SHARE, _ENTRY = 256, 222
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
 _MISSING = ("ignore", "error")
@@ -220,8 +220,10 @@ class GpuRowPool(RowPool):
         self._kept: dict[Any, Any] = {}
         #: Turns a pair around where rows are those of the sources of edges.
         self.turned = slice(None, None, -1 if along == "out" else 1)
-        #: The most blocks that can wait for each other.
+        #: The most blocks that can wait for each other, and the most entries of a batch
+        #: whose arrays stay.
         self.most_blocks = memory.multiprocessors()
+        self.most_kept = max(memory.memory_bytes() // _KEPT_SHARE // _ENTRY, FEW)
         #: By vertex: 1 if it is deleted; None until one is. Along "in" alone.
         self.dead: Any = None
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
@@ -685,13 +687,17 @@ class _Scratch:
 
 
 def _scratch_of(pool: GpuRowPool, size: int) -> _Scratch:
-    """Return memory for a batch on a pool; up to `_MOST_KEPT` entries, it stays."""
+    """Return memory for a batch on a pool; up to `most_kept` entries, it stays.
+
+    Memory for the first edges of a graph, which are more than those of later batches,
+    stays for up to `FEW` entries.
+    """
     kept, key = pool._kept, max(size - 1, 63).bit_length()
     if kept.get("slots") != pool.slots:  # bits and their counts: one for each slot
         words = (pool.slots // 32 + 1,)
         shapes: Any = {"before": (words, np.int64), "marks": (words, np.uint32)}
         kept |= {"slots": pool.slots, "marks": _pieces(shapes)[1]}
-    if size > _MOST_KEPT:
+    if 1 << key > (pool.most_kept if pool.top else FEW):
         return _Scratch(size, pool.most_blocks, False)
     if key not in kept:
         kept[key] = _Scratch(1 << key, pool.most_blocks, True)
