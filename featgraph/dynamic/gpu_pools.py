@@ -687,17 +687,13 @@ class _Scratch:
 
 
 def _scratch_of(pool: GpuRowPool, size: int) -> _Scratch:
-    """Return memory for a batch on a pool; up to `most_kept` entries, it stays.
-
-    Memory for the first edges of a graph, which are more than those of later batches,
-    stays for up to `FEW` entries.
-    """
+    """Return memory for a batch on a pool; up to `most_kept` entries, it stays."""
     kept, key = pool._kept, max(size - 1, 63).bit_length()
     if kept.get("slots") != pool.slots:  # bits and their counts: one for each slot
         words = (pool.slots // 32 + 1,)
         shapes: Any = {"before": (words, np.int64), "marks": (words, np.uint32)}
         kept |= {"slots": pool.slots, "marks": _pieces(shapes)[1]}
-    if 1 << key > (pool.most_kept if pool.top else FEW):
+    if 1 << key > (pool.most_kept if pool.top else FEW):  # first edges are many
         return _Scratch(size, pool.most_blocks, False)
     if key not in kept:
         kept[key] = _Scratch(1 << key, pool.most_blocks, True)
