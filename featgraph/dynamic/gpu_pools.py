@@ -671,7 +671,7 @@ class _Scratch:
             "none": ((1, 1), np.uint32), "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((blocks,), np.int64),
-            "digits": ((sorts_cuda.DIGITS, blocks), np.int64),
+            "digits": ((sorts_cuda.DIGITS, blocks + 1), np.int64),
         })[1]  # fmt: skip
         self.none, first = self.arrays.pop("none"), passes.SOURCE * (size + 1)
         self.sources = part_of(self.arrays["work"], first, size)

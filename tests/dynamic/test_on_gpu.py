@@ -151,7 +151,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
     "gap": ("now += less - gone_before(mark, d)", "now -= 0", 8),
     "warp": ("cuda.syncwarp()\n            for k", "for k", 4),
-    "kept": ("if is_left and stays and now - there < low:", "if False:", 4),
+    "kept": ("if is_left and stays and now - there < low:", "if False:", 2),
     "first": ("high = min(high, d.wide[passes.COPY_AT, first + 1])", "high = low", 0),
     "appended": (
         "if turn > first:\n            meet_grid(d)",
@@ -163,7 +163,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
     "order": ("if other_key < key or", "if other_key > key or", 5),
-    "digits": ("if block < cuda.blockIdx.x:", "if block < 0:", 6),
+    "digits": ("= before + here - count", "= before + here", 6),
     "turn": ("if digits_of(bits_of(d.limit))[0] & 1 != 0:", "if False:", 6),
     "meeting": ("if d.blocks > 1:\n        meet_grid(d)", "if False:\n        pass", 6),
     "laid": ("d.table[FREE, region] + laid - base", "d.table[FREE, 0] + laid", 5),
@@ -186,8 +186,9 @@ def find_fault(fault: str) -> None:
             replace_text(gpu, *RANKED, "2")
         try:
             if fault in LONG_ROWS:
-                with pauses(seed, 0.01, 99):  # else lanes come in order
-                    check_long_rows(rng)
+                for turn in range(6):  # until another warp comes in between
+                    with pauses(seed + turn, 0.01, 99):
+                        check_long_rows(rng)
             else:
                 check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
         except (AssertionError, fg.StateError, EmulationError) as error:
