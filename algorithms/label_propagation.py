@@ -1,7 +1,6 @@
 """Label propagation: class distributions spread from labelled vertices along edges.
 
-Every vertex gets a distribution over K classes. With ``lp(v)`` the distribution of
-vertex v, one superstep computes for all vertices and classes::
+A superstep computes, with ``lp(v)`` the distribution of vertex v over K classes::
 
     aggr(v) = sum over edges u -> v of w(u, v) * lp(u)
     prob    = alpha * normalize(aggr(v)) + (1 - alpha) * lp(v)
@@ -13,6 +12,7 @@ State: ``label`` (V, K), rows of zeros where nothing is known yet; ``clamped`` (
 labelled vertices, which keep their distribution; ``weight``, one per given edge. A
 superstep reads E * K values and writes V * K. At a fixpoint, ``lp(v)`` equals
 ``normalize(aggr(v))``, the mean of the sources; alpha only determines the speed.
+Updates keep a tree of the edges by which labels have reached vertices: see `reach`.
 
 X. Zhu and Z. Ghahramani, "Learning from Labeled and Unlabeled Data with Label
 Propagation", CMU-CALD-02-107, 2002; the damped form for single classes is from Onyx.
