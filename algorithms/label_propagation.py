@@ -8,11 +8,10 @@ A superstep computes, with ``lp(v)`` the distribution of vertex v over K classes
 
 where ``normalize`` divides by the sum over the classes; a row of zeros stays zero.
 
-State: ``label`` (V, K), rows of zeros where nothing is known yet; ``clamped`` (V,), the
-labelled vertices, which keep their distribution; ``weight``, one per given edge. A
-superstep reads E * K values and writes V * K. At a fixpoint, ``lp(v)`` equals
-``normalize(aggr(v))``, the mean of the sources; alpha only determines the speed.
-Updates keep a tree of the edges by which labels have reached vertices: see `reach`.
+State: ``label`` (V, K), zeros where nothing is known yet; ``clamped`` (V,), labelled
+vertices, which keep their row; ``weight``, one per given edge. A superstep reads E * K
+values and writes V * K. At a fixpoint, ``lp(v)`` is ``normalize(aggr(v))``, the mean of
+the sources; alpha only determines the speed. Updates keep a tree of paths: `reach`.
 
 X. Zhu and Z. Ghahramani, "Learning from Labeled and Unlabeled Data with Label
 Propagation", CMU-CALD-02-107, 2002; the damped form for single classes is from Onyx.
@@ -40,6 +39,7 @@ from featgraph.algorithms._following import Following, Update, ends_of, spread
 from featgraph.algorithms._paths import FEW_SUPERSTEPS, checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import Edges, edges_of, require, sums_over_in_edges
+from featgraph.algorithms.sswp import ways, widen
 
 __all__ = ["LabelPropagationResult", "label_propagation", "verify_label_propagation"]
 
@@ -107,48 +107,17 @@ def labels_along_edges(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return d.label[u, f]
 
 
-#: Whether edges have weights -> the superstep of updates.
+@fg.gather(into="way", combine="argmax", sources="active")
+def ways_along_edges(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Return the width of the path through the source, for edges without weights."""
+    return d.width[u, f]
+
+
+#: Whether edges have weights -> the superstep of updates, and that of their tree.
+#: ``width`` is the least positive number where labels arrive along positive weights and
+#: 0 elsewhere; ``predecessor`` is the source from which they first arrived.
 follow_labels = {False: fg.foldmap(labels_along_edges, relax), True: step}
-
-
-@fg.vertex
-def is_cut_off(f, v, d):  # type: ignore[no-untyped-def]
-    """Return True for vertices that no label has reached."""
-    return d.previous[v] < 0
-
-
-@fg.gather(into="near", combine="argmin", sources="active", first=True)
-def reached_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find a source that a label has reached."""
-    if d.previous[u] < 0:
-        return fg.nothing
-    return 0
-
-
-@fg.gather(into="near", combine="argmin", sources="active", first=True)
-def neighbors_reached_by_weight(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Find a source that a label has reached, along an edge of positive weight."""
-    if d.previous[u] < 0 or d.weight[e] <= 0:
-        return fg.nothing
-    return 0
-
-
-@fg.vertex
-def take_source(f, v, d):  # type: ignore[no-untyped-def]
-    """Store the source from which a label reaches v."""
-    if d.near_source[v] < 0:
-        return False
-    d.previous_next[v] = d.near_source[v]
-    return True
-
-
-#: Whether edges have weights -> the superstep that makes and follows the tree of
-#: updates: ``previous`` is the source from which a label first reached a vertex, the
-#: vertex itself if it is labelled, and -1 if no label reaches it.
-reach = {
-    False: fg.foldmap(is_cut_off, reached_neighbors, take_source),
-    True: fg.foldmap(is_cut_off, neighbors_reached_by_weight, take_source),
-}
+reach = {False: fg.foldmap(ways_along_edges, widen), True: fg.foldmap(ways, widen)}
 #: An update begins anew after changes of more than 1 / SHARE of the edges.
 SHARE = 8
 #: The first update makes the tree and evaluates all vertices once. It begins anew if
@@ -198,72 +167,71 @@ class LabelPropagationResult(Result):
         if not (arguments["clamp"] and self.converged):
             return "labels are not clamped, or the run has not converged"
         graph, real = following.graph, checked_reals(arguments["dtype"])
-        labels, width = checked_labels(
-            graph, arguments["labels"], arguments["class_count"]
-        )
-        given = np.array(labels.on_host())
+        known, evaluated = vars(self).get("_known"), self.run.evaluated
+        few = self.supersteps < FEW_SUPERSTEPS
+        if evaluated is not None:  # it is None on a GPU
+            few = evaluated < LEAST_EVALUATED * graph.edge_count
+        if few and known is None:
+            return "a call takes less than the first update"
+        labels = graph, arguments["labels"], arguments["class_count"]
+        given, width = checked_labels(*labels)
         weights = weight_properties(graph, arguments["weights"], real, ratios=True)
         if weights and not fg.State(graph, **weights).signature["weight"].column:
             return "the weights are of another type"
-        known = vars(self).get("_known", ())
-        if known == ():
-            found = _begun(self, width, weights, following)
+        now = np.array(given.on_host())
+        if known is None:
+            if self.distributions.shape[1] != width:
+                return "labels have changed"
+            rows = initial_distributions(*labels, real)
+            tree, state, *done = _begun(self.distributions, rows, weights, following)
         else:
-            self._take(_known=None)  # where an error ends this update
-            found = _followed(known, given, width, changes, following)
-        if isinstance(found, str):
-            return found
-        tree, state, supersteps, edges = found
+            then, tree, state = known
+            stays = np.arange(len(now)) < len(then)
+            stays[changes.born] = stays[changes.dead] = False
+            is_same = np.array_equal(now[stays], then[stays[: len(then)]])
+            if not is_same or state.signature["label"].item_shape != (width,):
+                return "labels have changed"
+            if changes.born.size:
+                rows = initial_distributions(*labels, real)
+                came = changes.born[rows[changes.born].any(axis=1)]
+                tree.put("width", came, np.finfo(real).tiny)
+                state.put("clamped", came, True)
+                state.put("label", came, rows[came])
+            done = _cut_off(tree, state, changes, following.target)
         run = fg.iterate(
             follow_labels[bool(weights)], state,
             max_supersteps=arguments["max_supersteps"], **arguments["options"],
         )  # fmt: skip
         self._take(
-            _known=(given, tree, state), distributions=lambda _: state["label"],
+            _known=(now, tree, state), distributions=lambda _: state["label"],
             labels=_most_likely, run=run, residuals=np.empty(0),
             vertex_names=graph.vertex_names,
         )  # fmt: skip
-        if edges is not None:
-            edges += run.evaluated or 0
-        return Update(changes.version, "", supersteps + run.supersteps, edges)
+        edges = None if done[1] is None else done[1] + (run.evaluated or 0)
+        return Update(changes.version, "", done[0] + run.supersteps, edges)
 
     residual_name: ClassVar[str] = "largest change"
 
 
-def _initial(following: Following, dtype: np.dtype[Any]) -> Array:
-    """Return the rows that a call would begin with."""
-    labels, count = (following.arguments[name] for name in ("labels", "class_count"))
-    return initial_distributions(following.graph, labels, count, dtype)
-
-
 def _begun(
-    result: LabelPropagationResult, width: int, weights: dict[str, Any],
-    following: Following,
-) -> tuple[fg.State, fg.State, int, int | None] | str:  # fmt: skip
-    """Return the tree and the State of updates, supersteps, and evaluated edges."""
+    before: Array, rows: Array, weights: dict[str, Any], following: Following
+) -> tuple[fg.State, fg.State, int, int | None]:
+    """Return the tree and the State of updates, supersteps, and evaluated edges.
+
+    `rows` has the rows of labelled vertices, which do not change, and gets those of an
+    earlier version at all others that labels reach.
+    """
     graph, arguments = following.graph, following.arguments
-    few, evaluated = result.supersteps < FEW_SUPERSTEPS, result.run.evaluated
-    if evaluated is not None:  # it is None on a GPU
-        few = evaluated < LEAST_EVALUATED * graph.edge_count
-    if few:
-        return "a call takes less than the first update"
-    before = result.distributions
-    if before.shape[1] != width:
-        return "labels have changed"
-    rows = _initial(following, before.dtype)
     fixed = rows.any(axis=1)
-    previous = np.where(fixed, np.arange(fixed.size, dtype=np.int32), np.int32(-1))
-    tree = fg.State(
-        graph,
-        previous=fg.vertex_property(previous, iterated=True, fill=-1),
-        **weights,
-    )
+    wide = (np.finfo(rows.dtype).tiny * fixed).astype(rows.dtype)[:, None]
+    none = fg.vertex_property(np.int32(-1), shape=(1,), iterated=True, fill=-1)
+    width = fg.vertex_property(wide, iterated=True)
+    tree = fg.State(graph, width=width, predecessor=none, **weights)
     run = fg.iterate(
         reach[bool(weights)], tree, active=np.flatnonzero(fixed),
         max_supersteps=graph.vertex_count + 1, target=following.target,
     )  # fmt: skip
-    kept = np.flatnonzero((tree["previous"] >= 0) & ~fixed)
-    kept = kept[kept < len(before)]
+    kept = np.flatnonzero((tree["width"][: len(before), 0] > 0) & ~fixed[: len(before)])
     rows[kept] = before[kept]
     state = fg.State(
         graph,
@@ -276,31 +244,17 @@ def _begun(
     return tree, state, run.supersteps, run.evaluated
 
 
-def _followed(
-    known: Any, given: Array, width: int, changes: Any, following: Following
-) -> tuple[fg.State, fg.State, int, int | None] | str:
-    """Update the tree and set rows that are cut off to zero; return as `_begun`."""
-    if known is None:
-        return "the last update ended in an error"
-    then, tree, state = known
-    stays = np.arange(len(given)) < len(then)
-    stays[changes.born] = stays[changes.dead] = False
-    is_same = np.array_equal(given[stays], then[stays[: len(then)]])
-    kind = state.signature["label"]
-    if not is_same or kind.item_shape != (width,):
-        return "labels have changed"
-    fixed: Array = given >= 0 if given.ndim == 1 else np.asarray(given.any(axis=1))
-    came, weighted = changes.born[fixed[changes.born]], "weight" in state
-    if came.size:
-        tree.put("previous", came, came)
-        state.put("clamped", came, True)
-        state.put("label", came, _initial(following, kind.dtype)[came])
-    target = following.target
-    lost = fg.trim(tree, reset={}, values=weighted, target=target)
-    due = ends_of(tree, "previous", changes, lost, rises=True)
+def _cut_off(
+    tree: fg.State, state: fg.State, changes: Any, target: str
+) -> tuple[int, int | None]:
+    """Update the tree, set rows that are cut off to zero; return supersteps, edges."""
+    weighted = "weight" in tree
+    reset = {"width": 0}
+    lost = fg.trim(tree, "predecessor", reset=reset, values=weighted, target=target)
+    due = ends_of(tree, "width", changes, lost, rises=True)
     done = spread(reach[weighted], tree, due, lost, target)
-    state.put("label", lost[tree["previous"][lost] < 0], 0)
-    return tree, state, *done
+    state.put("label", lost[tree["width"][lost, 0] == 0], 0)
+    return done
 
 
 def _most_likely(result: LabelPropagationResult) -> npt.NDArray[np.int64]:

@@ -284,7 +284,7 @@ def test_labels_of_vertices_are_those_of_a_call() -> None:
         result.update()
     given.append(2)
     graph.insert_edges([10], [6])
-    assert result.update().began_anew == ""
+    assert result.update().began_anew == "an update ended in an error"
     assert result.labels.tolist() == [0, *[-1] * 5, 2, 1, 1, 0, 2]
     graph.delete_vertices([7])
     result.update()
@@ -308,21 +308,31 @@ def test_labels_begin_anew_where_a_call_evaluates_little() -> None:
     assert "less than the first update" in result.update().began_anew
 
 
-def test_labels_begin_anew_behind_an_error(
-    monkeypatch: pytest.MonkeyPatch, resumes: None
+@pytest.mark.parametrize(
+    ("call", "module", "answer"),
+    [(spread_labels, LABELS, "labels"), (lambda g: bfs(g, 0), _paths, "levels")],
+)
+def test_an_update_behind_an_error_begins_anew(
+    call: Any, module: Any, answer: str, monkeypatch: pytest.MonkeyPatch, resumes: None
 ) -> None:
-    """A tree that has lost its vertices does not name them again."""
-    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 1], target="cpu")
-    result = spread_labels(graph)
-    graph.insert_edges([0], [3 - 1])
-    result.update()
-    graph.delete_edges([0, 0], [1, 2])
+    """`fg.trim` resets vertices once, though the update may end behind it."""
+    graph = fg.DynamicGraph.from_edges(
+        [0, 1, 2, 0, 3, 0], [1, 2, 1, 3, 4, 4], target="cpu"
+    )
+    result = call(graph)
+    graph.insert_edges([0], [2])
+    assert result.update().began_anew == ""
+    graph.delete_edges([0, 0, 0], [1, 2, 4])
     with monkeypatch.context() as patch:
-        patch.setattr(LABELS, "spread", None)
+        patch.setattr(module, "spread", None)
         with pytest.raises(TypeError):
             result.update()
-    assert "ended in an error" in result.update().began_anew
-    assert result.labels.tolist() == [0, -1, -1]
+    done = result.update()
+    equal(getattr(result, answer), getattr(call(graph), answer))
+    assert done.began_anew == "an update ended in an error"
+    graph.insert_edges([0], [1])
+    assert result.update().began_anew == ""
+    equal(getattr(result, answer), getattr(call(graph), answer))
 
 
 @pytest.mark.parametrize(
