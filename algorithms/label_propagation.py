@@ -182,8 +182,8 @@ class LabelPropagationResult(Result):
         if known is None:
             if self.distributions.shape[1] != width:
                 return "labels have changed"
-            rows = initial_distributions(*labels, real)
-            tree, state, *done = _begun(self.distributions, rows, weights, following)
+            rows, before = initial_distributions(*labels, real), self.distributions
+            tree, state, supersteps, edges = _begun(before, rows, weights, following)
         else:
             then, tree, state = known
             stays = np.arange(len(now)) < len(then)
@@ -197,7 +197,7 @@ class LabelPropagationResult(Result):
                 tree.put("width", came, np.finfo(real).tiny)
                 state.put("clamped", came, True)
                 state.put("label", came, rows[came])
-            done = _cut_off(tree, state, changes, following.target)
+            supersteps, edges = _cut_off(tree, state, changes, following.target)
         run = fg.iterate(
             follow_labels[bool(weights)], state,
             max_supersteps=arguments["max_supersteps"], **arguments["options"],
@@ -207,8 +207,8 @@ class LabelPropagationResult(Result):
             labels=_most_likely, run=run, residuals=np.empty(0),
             vertex_names=graph.vertex_names,
         )  # fmt: skip
-        edges = None if done[1] is None else done[1] + (run.evaluated or 0)
-        return Update(changes.version, "", done[0] + run.supersteps, edges)
+        edges = None if edges is None else edges + (run.evaluated or 0)
+        return Update(changes.version, "", supersteps + run.supersteps, edges)
 
     residual_name: ClassVar[str] = "largest change"
 
@@ -222,7 +222,7 @@ def _begun(
     earlier version at all others that labels reach.
     """
     graph, arguments = following.graph, following.arguments
-    fixed = rows.any(axis=1)
+    fixed: Array = np.asarray(rows.any(axis=1))
     wide = (np.finfo(rows.dtype).tiny * fixed).astype(rows.dtype)[:, None]
     none = fg.vertex_property(np.int32(-1), shape=(1,), iterated=True, fill=-1)
     width = fg.vertex_property(wide, iterated=True)
