@@ -253,7 +253,8 @@ def _cut_off(
     lost = fg.trim(tree, "predecessor", reset=reset, values=weighted, target=target)
     due = ends_of(tree, "width", changes, lost, rises=True)
     done = spread(reach[weighted], tree, due, lost, target)
-    state.put("label", lost[tree["width"][lost, 0] == 0], 0)
+    if lost.size:
+        state.put("label", lost[tree["width"][lost, 0] == 0], 0)
     return done
 
 
