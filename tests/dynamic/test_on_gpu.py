@@ -303,6 +303,12 @@ def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(
             triangles.triangles, triangle_count(frozen).triangles
         )
+    graph.delete_vertices([7])  # it is labelled, also when its id is given out again
+    graph.insert_vertices(1)
+    graph.insert_edges([7], [13])
+    assert labels.update().began_anew == ""
+    require_labels(graph, labels, spread_labels(graph))
+    assert labels.labels[13] >= 0
     graph.delete_vertices([3])
     assert not graph.contains(np.full(30, 3), np.arange(30)).any()
     assert graph.neighbors(4).size == graph.in_degree[4]
