@@ -4,8 +4,8 @@ A result of an `fg.DynamicGraph` keeps a `Following`: the call that made it, and
 version of the graph. An update either continues from the values of the result, by the
 algorithm's own `Result._resume`, or calls the algorithm again with the same arguments
 and takes over all attributes of the new result. `ends_of` and `spread` are the parts of
-`_resume` that algorithms with minima (components, shortest paths) share: where an
-insertion may lower a value, and the supersteps from there.
+`_resume` that algorithms with minima or trees (components, shortest paths, label
+propagation) share: where an insertion may lower a value, and the supersteps from there.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class Following:
     too_many : int
         The number of deletions of an update that found too much to reset. Updates with
         as many begin anew at once.
+    is_whole : bool
+        Whether the States of updates are whole: no update has ended in an error.
     """
 
     graph: Any
@@ -89,6 +91,7 @@ class Following:
     target: str
     too_deep: str = ""
     too_many: int = sys.maxsize
+    is_whole: bool = True
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""
@@ -109,9 +112,12 @@ class Following:
         version = self.graph.version
         if version == self.version:
             return Update(version, edges=0)
-        done = result._resume(self)
+        done: Any = "an update ended in an error"
+        if self.is_whole:
+            self.is_whole = False
+            done = result._resume(self)
         if isinstance(done, Update):
-            self.version = version
+            self.version, self.is_whole = version, True
             return done
         fresh = self.call()
         kept = fresh._following

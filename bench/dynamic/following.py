@@ -8,7 +8,8 @@ that are inserted join vertices of close ids where these are close in the graph,
 (`NEAR`), and elsewhere ends of edges.
 
 Edges that gathers evaluate are counted on a CPU, where calls count theirs, too. With
-``epsilon``, calls of PageRank have the form of updates, and stop by it alone.
+``epsilon``, calls of PageRank have the form of updates, and stop by it alone. Labels
+spread from one vertex in a hundred, in three classes.
 
 On a GPU: ``--target cuda --graph kron21,delaunay20 --sizes 1 1000 1e-5``.
 """
@@ -28,6 +29,7 @@ from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.timing import Contender, with_answers
 from featgraph import algorithms
+from featgraph.algorithms.label_propagation import verify_label_propagation
 
 #: Name of a call -> the algorithm, its arguments, the answer that is compared, and
 #: whether exactly. Of `epsilon`, there are so many for 1 / V.
@@ -40,6 +42,7 @@ FOLLOWED: dict[str, tuple[str, dict[str, Any], str, bool]] = {
     "bfs": ("bfs", {"sources": 0}, "levels", True),
     "sssp": ("sssp", {"sources": 0}, "distances", True),
     "sswp": ("sswp", {"sources": 0}, "widths", True),
+    "label_propagation": ("label_propagation", {}, "distributions", False),
 }
 #: Graphs whose vertices of close ids are close, too, begin with one of these.
 NEAR = ("bricks", "delaunay", "grid", "rgg", "road")
@@ -100,6 +103,10 @@ def compare(
     if epsilon is not None:
         tol = epsilon = epsilon / graph.vertex_count
         given = {"epsilon": epsilon, "tol": None, "dangling": "renormalize"}
+    if what == "label_propagation":
+        rng, count = np.random.default_rng(SEED), graph.vertex_count
+        labelled, classes = rng.random(count) < 0.01, rng.integers(0, 3, count)
+        given = {"labels": np.where(labelled, classes, -1)}
     call = partial(
         getattr(algorithms, algorithm), graph, target=arguments.target, **given
     )
@@ -114,6 +121,9 @@ def compare(
                            for one in (result, anew.answer))  # fmt: skip
         if is_exact:
             checks["ok"] &= np.array_equal(found, expected)
+        elif what == "label_propagation":
+            checks["error"] = float(np.abs(found - expected).max())
+            verify_label_propagation(graph, given["labels"], found)
         else:
             checks["error"] = float(np.abs(found - expected).sum())
             bound = 2 / 0.15 * graph.vertex_count * tol * (1 if epsilon else 0.85)

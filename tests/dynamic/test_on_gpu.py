@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import linecache
 import os
@@ -34,6 +35,7 @@ from tests.bank import BY_NAME
 from tests.dynamic.model import edges_in
 from tests.dynamic.pairs import check_batches, require_same
 from tests.dynamic.test_programs import ran
+from tests.dynamic.test_resumed import require_labels, spread_labels
 from tests.simt.emulator import EmulationError
 from tests.simt.gpu import Gpu, emulated_gpu, pauses
 from tests.unit.test_hops import calls_within
@@ -279,15 +281,22 @@ def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
             )
 
 
-def test_results_follow(gpu: Gpu) -> None:
+def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelling = importlib.import_module("featgraph.algorithms.label_propagation")
+    monkeypatch.setattr(labelling, "FEW_SUPERSTEPS", 0)
     rng = np.random.default_rng(1)
     graph = fg.DynamicGraph.from_edges(
         *rng.integers(0, 30, (2, 60)), vertex_count=30, directed=False,
         duplicates="last", loops="drop", target="cuda",
     )  # fmt: skip
     parts, triangles = connected_components(graph), triangle_count(graph)
+    labels = spread_labels(graph)
     for _ in range(2):
         graph.update(*rng.integers(0, 30, (2, 8)), rng.random(8) < 0.5)
+        graph.delete_edges(np.full(30, 13), np.arange(30))
+        assert labels.update().began_anew == ""
+        require_labels(graph, labels, spread_labels(graph))
+        assert labels.labels[13] == -1
         assert "edges went" in parts.update().began_anew
         triangles.update()
         frozen = graph.freeze()
@@ -295,6 +304,12 @@ def test_results_follow(gpu: Gpu) -> None:
         np.testing.assert_array_equal(
             triangles.triangles, triangle_count(frozen).triangles
         )
+    graph.delete_vertices([7])  # it is labelled, also when its id is given out again
+    graph.insert_vertices(1)
+    graph.insert_edges([7], [13])
+    assert labels.update().began_anew == ""
+    require_labels(graph, labels, spread_labels(graph))
+    assert labels.labels[13] >= 0
     graph.delete_vertices([3])
     assert not graph.contains(np.full(30, 3), np.arange(30)).any()
     assert graph.neighbors(4).size == graph.in_degree[4]
