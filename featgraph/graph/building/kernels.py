@@ -10,9 +10,9 @@ slot of every given edge again, so that no edge-to-slot map is needed either.
 An undirected edge that is not a self-loop has a slot in the rows of both its vertices.
 
 Orientation traverses the vertices in degree order, which fills every row in ascending
-order without a sort. Repeated edges are grouped by a counting sort of rows, and a sort
-within each row. Integers are ordered by a radix sort, or in one pass if they are a
-permutation. Components are found by one thread.
+order without a sort. Repeated edges are found in rows, by a hash table for each row.
+Integers are ordered by a radix sort, or in one pass if they are a permutation.
+Components are found by one thread.
 
 Import this module inside functions only: it loads Numba.
 """
@@ -245,59 +245,145 @@ def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
 
 # -- repeated edges
 
-#: Most edges of rows that are sorted by insertion.
-_SHORT = 32
 
-
-def in_order_of_ends(
+def repeated_edges(
     low: NDArray[np.int32], high: NDArray[np.int32]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return a stable order by (`low`, `high`), and the first place of each pair."""
+    """Return edges with equal ends: `order` and `begins` of `find_repeats`."""
     count, dtype = low.size, offset_dtype(low.size)
-    offsets = np.zeros(int(low.max()) + 2, dtype)
-    count_one(low, offsets)
-    to_ends(offsets)
-    order, ends = np.empty(count, dtype), np.empty(count, np.int32)
-    _fill_rows(low, high, offsets, order, ends)
-    begins = np.empty(count, np.bool_)
-
-    def sort(first: int, last: int) -> None:
-        _sort_rows(first, last, offsets, ends, order, begins)
-
-    in_pieces(offsets.size - 1, ends.nbytes, sort)
-    return order, np.flatnonzero(begins)
+    starts = np.zeros(int(low.max()) + 2, dtype)
+    count_one(low, starts)
+    to_ends(starts)
+    given, ends = np.empty(count, dtype), np.empty(count, np.int32)
+    _fill_rows(low, high, starts, given, ends)
+    lengths = np.empty(starts.size - 1, dtype)
+    return find_repeats(starts[:-1], starts[1:], ends, given, lengths, count)[1:]
 
 
 @jit
 def _fill_rows(
-    rows: _Array, others: _Array, offsets: _Array, order: _Array, ends: _Array
+    rows: _Array, others: _Array, offsets: _Array, given: _Array, ends: _Array
 ) -> None:
     """Store number and other end of edges by row; ends in `offsets` become starts."""
     for i in range(rows.size - 1, -1, -1):
         slot = _take_last(offsets, rows[i])
-        order[slot], ends[slot] = i, others[i]
+        given[slot], ends[slot] = i, others[i]
+
+
+def find_repeats(
+    starts: _Array, stops: _Array, ends: _Array, given: _Array, lengths: _Array,
+    count: int,
+) -> tuple[_Array, NDArray[Any], NDArray[np.int64]]:  # fmt: skip
+    """Find edges that have the same end as others in their row.
+
+    Parameters
+    ----------
+    starts, stops, ends
+        Rows of edges, one behind the other.
+    given
+        The number of each slot's edge, or `count` more for its twin, in given order
+        within a row.
+    lengths
+        The number of different ends of each row is stored here.
+    count : int
+        The number of edges.
+
+    Returns
+    -------
+    firsts : like `starts`, one a slot
+        The first slot in the row with the same end.
+    order : like `given`
+        The edges that are given more than once, by group, in given order within one.
+    begins : ndarray of int64
+        Where each group begins.
+    """
+    firsts = np.empty(ends.size, starts.dtype)
+
+    def find(first: int, last: int) -> None:
+        _find_firsts(first, last, starts, stops, ends, firsts, lengths)
+
+    in_pieces(starts.size, ends.nbytes, find)
+    repeats = ends.size - int(lengths.sum())
+    order, begins = np.empty(2 * repeats, given.dtype), np.empty(repeats, np.int64)
+    rows = starts, stops, ends, firsts, lengths
+    edges, groups = _list_groups(*rows, given, count, order, begins)
+    return firsts, order[:edges], begins[:groups]
 
 
 @jit
-def _sort_rows(
-    first: int, last: int, offsets: _Array, ends: _Array, order: _Array, begins: _Array
-) -> None:
-    """Sort some rows stably by their ends; mark the first of edges with equal ends."""
+def _find_firsts(
+    first: int, last: int, starts: _Array, stops: _Array, ends: _Array, firsts: _Array,
+    lengths: _Array,
+) -> None:  # fmt: skip
+    """Store `firsts` and `lengths` of some rows.
+
+    A hash table has the place of the first edge with each end, or -1.
+    """
+    table = np.empty(0, starts.dtype)
     for row in range(first, last):
-        start, stop = offsets[row], offsets[row + 1]
-        if stop - start > _SHORT:
-            places = np.argsort(ends[start:stop], kind="mergesort")
-            ends[start:stop] = ends[start:stop][places]
-            order[start:stop] = order[start:stop][places]
-        else:
-            for slot in range(start + 1, stop):
-                end, edge, at = ends[slot], order[slot], slot
-                while at > start and ends[at - 1] > end:
-                    ends[at], order[at] = ends[at - 1], order[at - 1]
-                    at -= 1
-                ends[at], order[at] = end, edge
+        start, size = np.int64(starts[row]), 2
+        count = np.int64(stops[row]) - start
+        while size < 2 * count:
+            size *= 2
+        if size > table.size:
+            table = np.empty(size, starts.dtype)
+        table[:size] = -1
+        lengths[row] = count
+        for place in range(count):
+            end = ends[start + place]
+            at = (np.int64(end) * 2654435769 >> 15) & (size - 1)
+            while table[at] >= 0 and ends[start + table[at]] != end:
+                at = (at + 1) & (size - 1)
+            if table[at] < 0:
+                table[at] = place
+            else:
+                lengths[row] -= 1
+            firsts[start + place] = start + table[at]
+
+
+@jit
+def _list_groups(
+    starts: _Array, stops: _Array, ends: _Array, firsts: _Array, lengths: _Array,
+    given: _Array, count: int, order: _Array, begins: _Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Store `order` and `begins`; return how many entries they have.
+
+    Twins make a group of each undirected edge in two rows, of which one is listed.
+    """
+    edges, groups, has_twins = 0, 0, ends.size > count
+    for row in range(starts.size):
+        start, stop = np.int64(starts[row]), np.int64(stops[row])
+        if stop - start == lengths[row]:
+            continue
+        places = np.zeros(stop - start, np.int64)  # first the sizes of groups
         for slot in range(start, stop):
-            begins[slot] = slot == start or ends[slot] != ends[slot - 1]
+            places[firsts[slot] - start] += not has_twins or ends[slot] <= row
+        for first in range(places.size):
+            size, places[first] = places[first], -1
+            if size > 1:
+                places[first] = begins[groups] = edges
+                edges, groups = edges + size, groups + 1
+        for slot in range(start, stop):
+            first = firsts[slot] - start
+            if places[first] >= 0:
+                twin = given[slot] >= count
+                order[places[first]] = given[slot] - count * twin
+                places[first] += 1
+    return edges, groups
+
+
+@jit
+def take_firsts(
+    starts: _Array, stops: _Array, ends: _Array, given: _Array, firsts: _Array,
+    to: _Array, new_ends: _Array, new_given: _Array,
+) -> None:  # fmt: skip
+    """Copy the first edge with each end in a row; row v begins at ``to[v]`` then."""
+    for row in range(starts.size):
+        at = to[row]
+        for slot in range(starts[row], stops[row]):
+            if firsts[slot] == slot:
+                new_ends[at], new_given[at] = ends[slot], given[slot]
+                at += 1
 
 
 @jit
