@@ -14,8 +14,9 @@ date.
 3. `_Step._finish` allocates all that is left to allocate, and then writes rows, queues,
    counts and the log with interrupts deferred.
 
-Any error leaves the store as it was. A graph on a GPU has `GpuRowPool`s; this module is
-the same for both targets.
+Any error leaves the store as it was. The first edges of a graph on the host are no
+batch: `RowPool.filled` lays them out. A graph on a GPU has `GpuRowPool`s; this module
+is the same for both targets.
 """
 
 from __future__ import annotations
@@ -232,9 +233,9 @@ class EdgeStore:
         return store
 
     def _insert_first(self, batch: Batch) -> None:
-        """Insert edges into an empty store of the host by `RowPool.filled`.
+        """Insert edges into an empty store of the host as `RowPool.filled` does.
 
-        An edge has the number of its update: numbers have gaps where edges repeat.
+        Edges are numbered as in a batch: with gaps where edges repeat or loops drop.
         """
         sources, targets, columns = batch.sources, batch.targets, batch.columns or {}
         pool, filled, numbers = self.pools["in"], None, None

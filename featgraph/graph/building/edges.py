@@ -590,8 +590,6 @@ def combine(
     have equal bits. `edges` has the number of each weight's edge for errors; default:
     the weight's index.
     """
-    if policy == "first":
-        return np.asarray(weights[order[starts]])
     if policy == "last":
         ends = np.append(starts[1:], order.size)
         return np.asarray(weights[order[ends - 1]])

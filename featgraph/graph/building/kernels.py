@@ -245,6 +245,9 @@ def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
 
 # -- repeated edges
 
+#: 2**32 divided by the golden ratio: multiples of it are spread evenly over a table.
+_GOLDEN = 2654435769
+
 
 def repeated_edges(
     low: NDArray[np.int32], high: NDArray[np.int32]
@@ -294,6 +297,7 @@ def find_repeats(
         The first slot in the row with the same end.
     order : like `given`
         The edges that are given more than once, by group, in given order within one.
+        The group of an edge with twins is listed for each row.
     begins : ndarray of int64
         Where each group begins.
     """
@@ -305,8 +309,9 @@ def find_repeats(
     in_pieces(starts.size, ends.nbytes, find)
     repeats = ends.size - int(lengths.sum())
     order, begins = np.empty(2 * repeats, given.dtype), np.empty(repeats, np.int64)
-    rows = starts, stops, ends, firsts, lengths
-    edges, groups = _list_groups(*rows, given, count, order, begins)
+    edges, groups = _list_groups(
+        starts, stops, firsts, lengths, given, count, order, begins
+    )
     return firsts, order[:edges], begins[:groups]
 
 
@@ -331,7 +336,7 @@ def _find_firsts(
         lengths[row] = count
         for place in range(count):
             end = ends[start + place]
-            at = (np.int64(end) * 2654435769 >> 15) & (size - 1)
+            at = (np.int64(end) * _GOLDEN >> 15) & (size - 1)
             while table[at] >= 0 and ends[start + table[at]] != end:
                 at = (at + 1) & (size - 1)
             if table[at] < 0:
@@ -343,21 +348,18 @@ def _find_firsts(
 
 @jit
 def _list_groups(
-    starts: _Array, stops: _Array, ends: _Array, firsts: _Array, lengths: _Array,
-    given: _Array, count: int, order: _Array, begins: _Array,
+    starts: _Array, stops: _Array, firsts: _Array, lengths: _Array, given: _Array,
+    count: int, order: _Array, begins: _Array,
 ) -> tuple[int, int]:  # fmt: skip
-    """Store `order` and `begins`; return how many entries they have.
-
-    Twins make a group of each undirected edge in two rows, of which one is listed.
-    """
-    edges, groups, has_twins = 0, 0, ends.size > count
+    """Store `order` and `begins`; return how many entries they have."""
+    edges = groups = 0
     for row in range(starts.size):
         start, stop = np.int64(starts[row]), np.int64(stops[row])
         if stop - start == lengths[row]:
             continue
         places = np.zeros(stop - start, np.int64)  # first the sizes of groups
         for slot in range(start, stop):
-            places[firsts[slot] - start] += not has_twins or ends[slot] <= row
+            places[firsts[slot] - start] += 1
         for first in range(places.size):
             size, places[first] = places[first], -1
             if size > 1:
