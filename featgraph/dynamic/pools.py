@@ -358,18 +358,11 @@ class RowPool:
 
         repeats = np.empty(0, np.int64)
         if duplicates != "keep":  # runs are chosen after repeats are known
-            stops = np.cumsum(lengths, dtype=lengths.dtype)
-            entries = np.empty(stops[-1], np.int32), np.empty(stops[-1], stops.dtype)
-            fill_rows(stops, *entries)
-            rows = stops - lengths, stops, *entries
-            firsts, order, begins = building.find_repeats(*rows, lengths, count)
-            repeats = np.delete(order, begins)
+            rows, groups = building.find_repeats(lengths, fill_rows, count)
+            repeats = np.delete(*groups)
             if duplicates == "error" and repeats.size:
-                raise_repeated(sources, targets, order, begins)
-            columns = {
-                name: merged(values, order, begins, duplicates)
-                for name, values in columns.items()
-            }
+                raise_repeated(sources, targets, *groups)
+            columns = {n: merged(c, *groups, duplicates) for n, c in columns.items()}
         classes = np.searchsorted(sizes, lengths)
         behind = np.cumsum(sizes[classes])
         slots, top = slots_for(int(behind[-1])), int(behind[-1])
@@ -381,17 +374,15 @@ class RowPool:
         if duplicates == "keep":
             fill_rows(new.stops, new.ends, given)
         else:
-            building.take_firsts(*rows, firsts, new.starts, new.ends, given)
-            del entries, rows, firsts  # 12 bytes an edge
+            building.take_firsts(new.starts, new.ends, given, *rows)
+            del rows  # 12 bytes an edge
         if self.is_twice:
             new.numbers += given >= count
             given[given >= count] -= count
         if count:
             own = 2 * given if numbers is None else numbers[given]
             new.numbers += own.astype(np.uint32)
-            new.columns = {
-                name: taken(values, given) for name, values in columns.items()
-            }
+            new.columns = {n: taken(c, given) for n, c in columns.items()}
         if ids is not None:
             new.ids = ids[given] if count else np.zeros(new.slots, np.uint32)
         if self.out_degrees.size:

@@ -242,7 +242,7 @@ class EdgeStore:
         is_loop = sources == targets
         if self.loops == "drop" and is_loop.any():
             kept = np.flatnonzero(~is_loop)
-            sources, targets, is_loop = sources[kept], targets[kept], is_loop[kept]
+            sources, targets = sources[kept], targets[kept]
             columns = {name: values[kept] for name, values in columns.items()}
             numbers = (2 * kept).astype(np.uint32)
         if sources.size and not (self.loops == "error" and is_loop.any()):

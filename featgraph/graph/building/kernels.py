@@ -19,6 +19,7 @@ Import this module inside functions only: it loads Numba.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -252,67 +253,55 @@ _GOLDEN = 2654435769
 def repeated_edges(
     low: NDArray[np.int32], high: NDArray[np.int32]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return edges with equal ends: `order` and `begins` of `find_repeats`."""
-    count, dtype = low.size, offset_dtype(low.size)
-    starts = np.zeros(int(low.max()) + 2, dtype)
-    count_one(low, starts)
-    to_ends(starts)
-    given, ends = np.empty(count, dtype), np.empty(count, np.int32)
-    _fill_rows(low, high, starts, given, ends)
-    lengths = np.empty(starts.size - 1, dtype)
-    return find_repeats(starts[:-1], starts[1:], ends, given, lengths, count)[1:]
+    """Return edges with equal ends: `groups` of `find_repeats`."""
+    lengths = np.zeros(int(low.max()) + 1, offset_dtype(low.size))
+    count_one(low, lengths)
 
+    def fill(stops: _Array, ends: _Array, given: _Array) -> None:
+        fill_columns(low, high, stops.copy(), ends)
+        fill_given(low, stops.copy(), given)
 
-@jit
-def _fill_rows(
-    rows: _Array, others: _Array, offsets: _Array, given: _Array, ends: _Array
-) -> None:
-    """Store number and other end of edges by row; ends in `offsets` become starts."""
-    for i in range(rows.size - 1, -1, -1):
-        slot = _take_last(offsets, rows[i])
-        given[slot], ends[slot] = i, others[i]
+    return find_repeats(lengths, fill, low.size)[1]
 
 
 def find_repeats(
-    starts: _Array, stops: _Array, ends: _Array, given: _Array, lengths: _Array,
-    count: int,
-) -> tuple[_Array, NDArray[Any], NDArray[np.int64]]:  # fmt: skip
+    lengths: _Array, fill: Callable[..., None], count: int
+) -> tuple[Any, tuple[NDArray[Any], NDArray[np.int64]]]:
     """Find edges that have the same end as others in their row.
 
     Parameters
     ----------
-    starts, stops, ends
-        Rows of edges, one behind the other.
-    given
-        The number of each slot's edge, or `count` more for its twin, in given order
-        within a row.
     lengths
-        The number of different ends of each row is stored here.
+        The length of each row, of which repeats are subtracted.
+    fill : callable
+        ``fill(stops, ends, given)`` stores the end of each slot, and the number of its
+        edge, or `count` more for a twin, in given order within a row.
     count : int
         The number of edges.
 
     Returns
     -------
-    firsts : like `starts`, one a slot
-        The first slot in the row with the same end.
-    order : like `given`
-        The edges that are given more than once, by group, in given order within one.
-        The group of an edge with twins is listed for each row.
-    begins : ndarray of int64
-        Where each group begins.
+    rows : tuple of arrays
+        Starts, stops, ends, the entries of `given`, and the first slot in the row with
+        the same end as each slot.
+    groups : pair of arrays
+        The edges that are given more than once, by group, in given order within one;
+        and where each group begins. Groups of edges with twins are listed for each row.
     """
-    firsts = np.empty(ends.size, starts.dtype)
+    stops = np.cumsum(lengths, dtype=lengths.dtype)
+    starts, size = stops - lengths, int(stops[-1])
+    ends, given = np.empty(size, np.int32), np.empty(size, stops.dtype)
+    fill(stops, ends, given)
+    firsts = np.empty_like(given)
 
     def find(first: int, last: int) -> None:
         _find_firsts(first, last, starts, stops, ends, firsts, lengths)
 
     in_pieces(starts.size, ends.nbytes, find)
-    repeats = ends.size - int(lengths.sum())
+    rows, repeats = (starts, stops, ends, given, firsts), size - int(lengths.sum())
     order, begins = np.empty(2 * repeats, given.dtype), np.empty(repeats, np.int64)
-    edges, groups = _list_groups(
-        starts, stops, firsts, lengths, given, count, order, begins
-    )
-    return firsts, order[:edges], begins[:groups]
+    edges, groups = _list_groups(*rows, lengths, count, order, begins)
+    return rows, (order[:edges], begins[:groups])
 
 
 @jit
@@ -348,10 +337,10 @@ def _find_firsts(
 
 @jit
 def _list_groups(
-    starts: _Array, stops: _Array, firsts: _Array, lengths: _Array, given: _Array,
-    count: int, order: _Array, begins: _Array,
+    starts: _Array, stops: _Array, ends: _Array, given: _Array, firsts: _Array,
+    lengths: _Array, count: int, order: _Array, begins: _Array,
 ) -> tuple[int, int]:  # fmt: skip
-    """Store `order` and `begins`; return how many entries they have."""
+    """Store the groups of `find_repeats`; return the number of edges and of groups."""
     edges = groups = 0
     for row in range(starts.size):
         start, stop = np.int64(starts[row]), np.int64(stops[row])
@@ -368,16 +357,15 @@ def _list_groups(
         for slot in range(start, stop):
             first = firsts[slot] - start
             if places[first] >= 0:
-                twin = given[slot] >= count
-                order[places[first]] = given[slot] - count * twin
+                order[places[first]] = given[slot] - count * (given[slot] >= count)
                 places[first] += 1
     return edges, groups
 
 
 @jit
 def take_firsts(
-    starts: _Array, stops: _Array, ends: _Array, given: _Array, firsts: _Array,
-    to: _Array, new_ends: _Array, new_given: _Array,
+    to: _Array, new_ends: _Array, new_given: _Array, starts: _Array, stops: _Array,
+    ends: _Array, given: _Array, firsts: _Array,
 ) -> None:  # fmt: skip
     """Copy the first edge with each end in a row; row v begins at ``to[v]`` then."""
     for row in range(starts.size):
