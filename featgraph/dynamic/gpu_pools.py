@@ -363,9 +363,13 @@ class GpuRowPool(RowPool):
 
     def filled(
         self, sources: Any, targets: Any, numbers: Any, columns: dict[str, Any],
-        ids: Any, vertex_count: int, slots_for: Callable[[int], int],
+        ids: Any, vertex_count: int, slots_for: Callable[[int], int], *,
+        duplicates: str = "keep",
     ) -> GpuRowPool:  # fmt: skip
-        """Return a pool of edges, given in the order of insertion: see `RowPool`."""
+        """Return a pool of edges, given in the order of insertion: see `RowPool`.
+
+        All edges are kept: `EdgeStore.from_edges` inserts repeated ones as a batch.
+        """
         if ids is not None:
             ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))

@@ -14,8 +14,9 @@ date.
 3. `_Step._finish` allocates all that is left to allocate, and then writes rows, queues,
    counts and the log with interrupts deferred.
 
-Any error leaves the store as it was. A graph on a GPU has `GpuRowPool`s; this module is
-the same for both targets.
+Any error leaves the store as it was. The first edges of a graph on the host are no
+batch: `RowPool.filled` lays them out. A graph on a GPU has `GpuRowPool`s; this module
+is the same for both targets.
 """
 
 from __future__ import annotations
@@ -224,31 +225,39 @@ class EdgeStore:
             columns = checked_columns(given, spec, kinds)
             batch = Batch(sources, targets, kinds, columns, kinds.size)
         if batch.sources.size:
-            store._insert_first(batch)
+            insert = store.apply if store.target == "cuda" else store._insert_first
+            insert(batch)
         store.version = 0
         store._log.add(None, 0)
         return store
 
     def _insert_first(self, batch: Batch) -> None:
-        """Insert edges into an empty store.
+        """Insert edges into an empty store of the host as `RowPool.filled` does.
 
-        On the host, if all are kept, the loops that build static graphs do so.
+        Edges are numbered as in a batch: with gaps where edges repeat or loops drop.
         """
-        sources, targets, pool = batch.sources, batch.targets, self.pools["in"]
-        is_loop = [] if self.target == "cuda" else sources == targets
-        loops = int(np.count_nonzero(is_loop))
-        drops = loops and self.loops != "keep"
-        if self.target == "cuda" or self.duplicates != "keep" or drops:
+        sources, targets, columns = batch.sources, batch.targets, batch.columns or {}
+        pool, filled, numbers = self.pools["in"], None, None
+        is_loop = sources == targets
+        if self.loops == "drop" and is_loop.any():
+            kept = np.flatnonzero(~is_loop)
+            sources, targets = sources[kept], targets[kept]
+            columns = {name: values[kept] for name, values in columns.items()}
+            numbers = (2 * kept).astype(np.uint32)
+        if sources.size and not (self.loops == "error" and is_loop.any()):
+            with suppress(GraphInputError), _HOST_MEMORY:
+                filled = pool.filled(
+                    sources, targets, numbers, columns, None, self.vertex_count,
+                    partial(self._slots_for, pool), duplicates=self.duplicates,
+                )  # fmt: skip
+        if filled is None:  # no edge is left, or a batch raises the error
             self.apply(batch)
             return
-        with _HOST_MEMORY:
-            self.pools["in"] = pool.filled(
-                sources, targets, None, batch.columns or {}, None, self.vertex_count,
-                partial(self._slots_for, pool),
-            )  # fmt: skip
-        self.given_count = self.edge_count = self.next_number = sources.size
-        self.edge_count += 0 if self.directed else sources.size - loops
-        self.moves = 1
+        self.pools["in"], self.moves = filled, 1
+        self.next_number = batch.sources.size
+        self.edge_count = int(filled.lengths(self.vertex_count).sum())
+        twins = 0 if self.directed else int(np.count_nonzero(filled.numbers & 1))
+        self.given_count = self.edge_count - twins
 
     def checked(
         self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
