@@ -3,14 +3,16 @@
 *doublings* (aimGraph 6.2): slots and bytes an edge, and ms of batches, by the sizes of
 runs a doubling, each in a process of its own, on the CPU.
 
-*vertices* (6.5-6.10): insertion, and of that looking for names, and deletion of drawn
-vertices with their edges: by their own rows where the graph is undirected or has rows
-along "out", by a sweep over all rows without.
+*vertices* (6.5-6.10): insertion, deletion of drawn vertices with their edges (by their
+own rows where the graph is undirected or has rows along "out", by a sweep over all rows
+without), and insertion again, which takes ids from the queue. Stages are looking for
+*names*, reading the *queue* of ids (once for names, too), and *rows*: plan and writes.
 
 *memory* (4.1-4.3): slots and bytes an edge over ``--rounds`` of as many insertions as
 deletions. Insertions are *uniform*, or *sweep* over rows, a tenth in each round, or
 updates insert or delete at *random*, in one batch. Edges may have copies. Compactions
-are rounds that lay all rows out; their share is their added time.
+are rounds that lay all rows out; their share is their added time. *No reuse*: a pool of
+`NO_REUSE` slots an edge, whose free runs are forgotten before each batch.
 
 *balance* (7.1): updates after a batch: of stamps (degrees, traits and lists of hubs),
 and the time by which the next superstep exceeds the one after it.
@@ -27,6 +29,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from itertools import product
 from typing import Any
@@ -41,6 +44,7 @@ from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder
 from bench.timing import Contender, by_clocks, time_both, with_answers
 from featgraph import algorithms
+from featgraph.dynamic import store as stores
 from featgraph.dynamic.inputs import Names
 
 Array = Any
@@ -52,6 +56,8 @@ DEFAULTS = {
 }  # fmt: skip
 #: Updates of the aged graph by its edges, and the batches that they come in.
 AGED, BATCH_SHARE = 10, 16
+#: Slots an edge of a pool without reuse: more than it takes in 100 rounds.
+NO_REUSE = 64
 #: Edges to be deleted lie so far apart in the list of all.
 STRIDE = 7919
 CLASSES = 3
@@ -120,8 +126,9 @@ def watched(owner: type, name: str, taken: list[Array], target: str) -> Any:
     """Have calls of a method timed."""
     method, returned = getattr(owner, name), [None]
 
-    def call(*given: Any) -> Any:
-        taken.append(time_both(lambda: returned.append(method(*given)), target))
+    def call(*given: Any, **options: Any) -> Any:
+        run = partial(method, *given, **options)
+        taken.append(time_both(lambda: returned.append(run()), target))
         return returned.pop()
 
     return mock.patch.object(owner, name, call)
@@ -141,7 +148,7 @@ def doublings(arguments: argparse.Namespace, recorder: Recorder, name: str) -> N
 
 
 def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
-    """Insert vertices, and delete drawn ones with their edges."""
+    """Insert vertices, delete drawn ones with their edges, and insert again."""
     named, target = make_graph(name), arguments.target
     base, count = edges_once(named.graph), named.graph.vertex_count
     kinds = ["undirected", "undirected, names", "directed", "directed, out-rows"]
@@ -152,29 +159,54 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
         )
         if "out" in kind:
             graph.neighbors(0)
-        before, given = graph.vertex_count, np.arange(size) + count if names else size
-        known = np.unique(base.sources)
+        before, known = graph.vertex_count, np.unique(base.sources)
+        first, then = (
+            np.arange(2 * size).reshape(2, -1) + count if names else [size] * 2
+        )
         gone = np.random.default_rng(SEED).choice(known, min(size, count // 4), False)
         is_left = ~np.isin(base.sources, gone) & ~np.isin(base.targets, gone)
-        looked: list[Array] = []
-        taken: dict[str, list[Array]] = {"insert": [], "delete": []}
+        left, living = int(is_left.sum()), before + size - gone.size
+        # Method, its argument, and the numbers of vertices and edges after it.
+        steps: list[tuple[str, Any, tuple[int, int]]] = [
+            ("insert_vertices", first, (before + size, len(base))),
+            ("delete_vertices", gone, (living, left)),
+            ("insert_vertices", then, (living + size, left)),
+        ]
+        taken: list[list[Array]] = [[], [], []]
         checks = {"ok": True}
         for _ in range(arguments.repeat + 1):
             one = graph.copy()
             assert one.out_degree.size  # batches keep it from then on
-            with watched(Names, "look_up", looked, target):
-                call = partial(one.insert_vertices, given)
-                taken["insert"].append(time_both(call, target))
-            checks["ok"] &= one.living_count == before + size
-            taken["delete"].append(
-                time_both(partial(one.delete_vertices, gone), target)
-            )
-            checks["ok"] &= one.given_edge_count == int(is_left.sum())
-        for operation, trials in taken.items():
-            add(recorder, "dynamic", trials[1:], operation=f"{operation} vertices",
-                names_ms=float(np.median([ms[0] for ms in looked] or [0])), size=size,
-                deleted_edges=int((~is_left).sum()), checks=checks, kind=kind,
-                graph=named.describe())  # fmt: skip
+            for (method, given, after), trials in zip(steps, taken, strict=True):
+                trials.append(by_stage(one, partial(getattr(one, method), given)))
+                found = one.living_count, one.given_edge_count
+                checks["ok"] &= found == after
+        operations = "insert vertices", "delete vertices", "insert vertices again"
+        for operation, trials in zip(operations, taken, strict=True):
+            stages = zip(STAGES, np.median(trials[1:], 0)[2:].tolist(), strict=True)
+            add(recorder, "dynamic", [ms[:2] for ms in trials[1:]], kind=kind,
+                **dict(stages), operation=operation, size=size, checks=checks,
+                deleted_edges=len(base) - left, graph=named.describe())  # fmt: skip
+
+
+#: Methods that each stage of a change of vertices consists of.
+STAGES = {
+    "names_ms": ["look_up", "find", "put", "drop"], "queue_ms": ["next_vertices"],
+    "rows_ms": ["edges_with", "plan", "fit", "refit", "prepare", "apply"],
+}  # fmt: skip
+
+
+def by_stage(graph: fg.DynamicGraph, call: Callable[[], Any]) -> list[float]:
+    """Return ms of a call by both clocks, and those of its stages by one of these."""
+    store, parts = graph._store, [list[Array]() for _ in STAGES]
+    owners = Names, type(store), type(store.pools["in"])
+    with ExitStack() as stack:
+        for owner, methods, taken in zip(owners, STAGES.values(), parts, strict=True):
+            for method in methods:
+                stack.enter_context(watched(owner, method, taken, store.target))
+        both = time_both(call, store.target)
+    clock = int(store.target == "cpu")
+    return [*both, *(float(sum(ms[clock] for ms in taken)) for taken in parts)]
 
 
 def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
@@ -182,8 +214,11 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
     named, target = make_graph(name), arguments.target
     base, count = edges_once(named.graph, both=True), named.graph.vertex_count
     size = min(max(arguments.sizes), len(base) // 16) // 2 * 2
-    for kind in ("uniform", "sweep", "random"):
-        rng, graph = np.random.default_rng(SEED), made(base, count, target)
+    for kind, reuses in product(("uniform", "sweep", "random"), (True, False)):
+        patch = mock.patch.object(stores, "COMPACT_SHARE", 4 * reuses)
+        capacity = None if reuses else NO_REUSE * len(base)
+        rng = np.random.default_rng(SEED)
+        graph = made(base, count, target, capacity=capacity)
         living = np.stack([base.sources, base.targets])
         first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
         for number in range(arguments.rounds):
@@ -196,7 +231,11 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
             for mask in [insert] if kind == "random" else [whole, ~whole]:
                 ends = np.where(mask, come, living[:, some])
                 call = partial(graph.update, *ends, mask, weights=weights)
-                ms += time_both(partial(call, copies="first"), target)
+                if not reuses:
+                    pool = graph._store.pools["in"]
+                    pool.queues.table[1], pool.region = pool.queues.table[0], (0, 0)
+                with patch:
+                    ms += time_both(partial(call, copies="first"), target)
                 is_laid_out |= not graph._store._aged
             if kind == "random":  # each that comes takes the place of one that goes
                 come, some = come[:, insert], some[~insert]
@@ -207,15 +246,17 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
         taken = np.array(rows)
         laid_out, ms = taken[:, 2] > 0, taken[:, int(target == "cpu")]
         more = (ms - np.median(ms[~laid_out]))[laid_out].sum()
-        common = {"kind": kind, "graph": named.describe()}
+        common = {"kind": kind if reuses else f"{kind}, no reuse",
+                  "graph": named.describe()}  # fmt: skip
         add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
             checks=checks, compactions=int(laid_out.sum()),
             compaction_share=float(more / ms.sum()), **first,
             most_slots_per_edge=taken[:, 3].max(),
             most_used_per_edge=taken[:, 4].max(), **common)  # fmt: skip
-        compaction = repeated(graph.compact, target, arguments.repeat, 5)
-        add(recorder, "dynamic", compaction, operation="compact", **per_edge(graph),
-            **common)  # fmt: skip
+        if reuses:
+            compaction = repeated(graph.compact, target, arguments.repeat, 5)
+            add(recorder, "dynamic", compaction, operation="compact", **per_edge(graph),
+                **common)  # fmt: skip
 
 
 @fg.gather(into="found", combine="sum")
