@@ -116,7 +116,18 @@ def test_updates_and_streams_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not recorder.has_failures
     parts = {(line["contender"], line["what"]) for line in recorder.lines}
     assert ("following", "step") in parts
-    assert ("anew", "triangles") in parts
+    assert ("anew", "triangle_count") in parts
+    recorder = run("dynamic-stream", days=[20, 2], skip=0, repeat=4, directed=True)
+    assert not recorder.has_failures
+    evaluated = {
+        (line["contender"], line["what"]): line["evaluated"]
+        for line in recorder.lines
+        if "evaluated" in line
+    }
+    assert {what for _, what in evaluated} == {*stream.RESULTS[True]}
+    assert min(evaluated.values()) > 0
+    edges = recorder.lines[0]["edges"]  # components anew pass over each once
+    assert evaluated["anew", "connected_components"] == pytest.approx(edges, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +153,21 @@ def tables_of(**given: Any) -> Recorder:
 def test_tables_are_right() -> None:
     recorder = tables_of()
     assert not recorder.has_failures
-    laid_out = [line["compactions"] for line in recorder.lines if "compactions" in line]
-    assert len(laid_out) == 3
+    rounds = {
+        line["kind"]: (line["compactions"], line["most_used_per_edge"])
+        for line in recorder.lines
+        if line.get("operation") == "rounds"
+    }
+    for kind in ("uniform", "sweep", "random"):
+        compactions, most = rounds[f"{kind}, no reuse"]
+        assert compactions == 0
+        assert most > rounds[kind][1]
+    again = [line for line in recorder.lines if "names_ms" in line]
+    assert len(again) == 4 * 3
+    for line in again:
+        stages = line["names_ms"], line["queue_ms"], line["rows_ms"]
+        assert 0 < sum(stages) < 2 * line["processor_ms"]
+        assert (line["names_ms"] > 0) == ("names" in line["kind"])
     means = [line for line in recorder.lines if line["contender"] == "geometric mean"]
     assert [line["operation"] for line in means] == ["fresh", "aged", "compacted"]
     used = {
