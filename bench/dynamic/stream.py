@@ -7,7 +7,8 @@ has each pair once and no loops; its results are PageRank, components and triang
 
 With ``--directed``, each event is an edge, and the results are PageRank by `epsilon`
 and components. On a CPU, edges that are evaluated are counted, also those of calls on
-the changed graph; components that are linked anew pass over each edge once.
+the changed graph; components that are linked anew pass over each edge once. *anew* is
+the share of steps at which a result began anew.
 
 The stream is sx-mathoverflow where it is below ``$FEATGRAPH_DATA``. Without it, one is
 drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         what: followed(what, graph, target)[0]() for what in RESULTS[is_directed]
     }
     taken: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    edges: dict[tuple[str, str], list[float]] = defaultdict(list)
+    edges: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     sizes = []
     for number, batch in enumerate(islice(window, arguments.repeat + 2)):
         parts = {"graph": Contender("graph", partial(graph.update, batch))}
@@ -83,8 +84,9 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             if is_directed and target == "cpu":  # calls on static graphs count none
                 done, again = parts[what].answer.edges, followed(what, graph, target)[0]
                 anew = again().run.evaluated or graph.edge_count
-                edges["following", what].append(anew if done is None else done)
-                edges["anew", what].append(anew)
+                found = (anew, True) if done is None else (done, False)
+                edges["following", what].append(found)
+                edges["anew", what].append((anew, True))
         sizes.append(len(batch))
     days = "{} d by {} d".format(*arguments.days)
     about = {
@@ -94,9 +96,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     checks = checked(graph, results)
     for (contender, what), trials in taken.items():  # of which two warm up
         own = checks if contender == "following" else None
-        counts = {"evaluated": edges[contender, what][2:]} if edges else {}
-        means = {name: float(np.mean(all_)) for name, all_ in counts.items() if all_}
-        add(recorder, contender, trials[2:], what=what, checks=own, **means, **about)
+        fields = dict(about)
+        if counts := edges.get((contender, what)):
+            each, is_anew = np.array(counts[2:]).T
+            fields |= {"evaluated": float(each.mean()), "anew": float(is_anew.mean()),
+                       "median_evaluated": float(np.median(each))}  # fmt: skip
+        add(recorder, contender, trials[2:], what=what, checks=own, **fields)
 
 
 def call_on(graph: Contender, what: str, target: str) -> Any:
