@@ -6,9 +6,8 @@ its vertices have numbers beforehand, and are those of all events. An undirected
 has each pair once and no loops; its results are PageRank, components and triangles.
 
 With ``--directed``, each event is an edge, and the results are PageRank by `epsilon`
-and components. On a CPU, edges that are evaluated are counted, also those of calls on
-the changed graph; components that are linked anew pass over each edge once. *anew* is
-the share of steps at which a result began anew.
+and components. On a CPU, edges are counted that updates evaluate, and calls on the same
+graph; components that are linked anew pass over each edge once.
 
 The stream is sx-mathoverflow where it is below ``$FEATGRAPH_DATA``. Without it, one is
 drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
@@ -42,8 +41,8 @@ DAY = 86400
 FILE = "medium/sx-mathoverflow.txt.gz"
 #: By whether the graph is directed: policies, and results that follow.
 POLICIES = {
-    False: {"duplicates": "last", "loops": "drop"},
-    True: {"duplicates": "keep", "loops": "keep"},
+    False: {"directed": False, "duplicates": "last", "loops": "drop"},
+    True: {"directed": True, "duplicates": "keep", "loops": "keep"},
 }
 RESULTS = {
     False: ("pagerank", "connected_components", "triangle_count"),
@@ -59,34 +58,27 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     start = events.times[0] + arguments.skip * DAY
     window = events.window(length=length, step=step, start=start)
     is_directed, kind = arguments.directed, "un" * (not arguments.directed) + "directed"
-    options = POLICIES[is_directed] | {"directed": is_directed}
-    graph = window.graph(**options, target=target)
-    results = {
-        what: followed(what, graph, target)[0]() for what in RESULTS[is_directed]
-    }
+    graph = window.graph(**POLICIES[is_directed], target=target)
+    results = {what: follow(graph, what, target) for what in RESULTS[is_directed]}
     taken: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    edges: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    counts: dict[str, list[Any]] = defaultdict(list)
     sizes = []
     for number, batch in enumerate(islice(window, arguments.repeat + 2)):
-        parts = {"graph": Contender("graph", partial(graph.update, batch))}
-        parts |= {what: Contender(what, result.update)
-                  for what, result in results.items()}  # fmt: skip
-        time_steps(parts, "following", taken, target)
+        parts = [Contender("graph", partial(graph.update, batch))]
+        parts += [Contender(what, result.update) for what, result in results.items()]
+        time_steps(parts, taken, "following", target)
+        for part in parts[1:]:
+            with_answers(results[part.name])
+            if is_directed and target == "cpu":
+                run = follow(graph, part.name, target).run
+                all_, done = run.evaluated or graph.edge_count, part.answer.edges
+                counts[part.name].append((all_ if done is None else done, all_))
         begin = window.start + (number + 1) * step
-        make = partial(built, events, begin, begin + length, options)
-        fresh = {"graph": Contender("graph", make)}
-        for what in results:
-            call = partial(call_on, fresh["graph"], what, target)
-            fresh[what] = Contender(what, call)
-        time_steps(fresh, "anew", taken, target)
-        for what, result in results.items():
-            with_answers(result)
-            if is_directed and target == "cpu":  # calls on static graphs count none
-                done, again = parts[what].answer.edges, followed(what, graph, target)[0]
-                anew = again().run.evaluated or graph.edge_count
-                found = (anew, True) if done is None else (done, False)
-                edges["following", what].append(found)
-                edges["anew", what].append((anew, True))
+        interval = events, begin, begin + length, POLICIES[is_directed]
+        fresh = [Contender("graph", partial(built, *interval))]
+        fresh += [Contender(n, lambda n=n, g=fresh[0]: follow(g.answer, n, target))
+                  for n in results]  # fmt: skip
+        time_steps(fresh, taken, "anew", target)
         sizes.append(len(batch))
     days = "{} d by {} d".format(*arguments.days)
     about = {
@@ -95,18 +87,19 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     }  # fmt: skip
     checks = checked(graph, results)
     for (contender, what), trials in taken.items():  # of which two warm up
-        own = checks if contender == "following" else None
-        fields = dict(about)
-        if counts := edges.get((contender, what)):
-            each, is_anew = np.array(counts[2:]).T
-            fields |= {"evaluated": float(each.mean()), "anew": float(is_anew.mean()),
-                       "median_evaluated": float(np.median(each))}  # fmt: skip
-        add(recorder, contender, trials[2:], what=what, checks=own, **fields)
+        fields: dict[str, Any] = {}
+        if contender == "following":
+            fields["checks"] = checks
+            if what in counts:
+                done, calls = np.array(counts[what][2:]).T
+                fields |= {"evaluated": done.mean(), "by_calls": calls.mean(),
+                           "median_evaluated": np.median(done)}  # fmt: skip
+        add(recorder, contender, trials[2:], what=what, **fields, **about)
 
 
-def call_on(graph: Contender, what: str, target: str) -> Any:
-    """Call an algorithm on the graph that was built last."""
-    return followed(what, graph.answer, target)[0]()
+def follow(graph: Any, what: str, target: str) -> Any:
+    """Call an algorithm."""
+    return followed(what, graph, target)[0]()
 
 
 def read_events() -> tuple[fg.TemporalEdges, str]:
@@ -131,13 +124,10 @@ def built(
 
 
 def time_steps(
-    steps: dict[str, Contender],
-    contender: str,
-    taken: dict[tuple[str, str], list[Any]],
-    target: str,
+    steps: list[Contender], taken: dict[Any, list[Any]], contender: str, target: str
 ) -> None:
     """Time each part of a step, and all: ms by the clock, and of processors."""
-    each = {what: one.time_both(target) for what, one in steps.items()}
+    each = {one.name: one.time_both(target) for one in steps}
     for what, ms in (each | {"step": sum(each.values())}).items():
         taken[contender, what].append(ms)
 

@@ -17,9 +17,13 @@ are rounds that lay all rows out; their share is their added time. *No reuse*: a
 *balance* (7.1): updates after a batch: of stamps (degrees, traits and lists of hubs),
 and the time by which the next superstep exceeds the one after it.
 
-*algorithms* (7.2-7.4): each public algorithm on the graph and on its frozen copy, in
-turn: *fresh*, *aged* by `AGED` E updates that keep degrees, and *compacted*. The last
-rows are geometric means; ratios are of processors' time on the CPU.
+*pages* (7.2-7.4): `SWEEPS` sweeps of PageRank, and triangles, of an undirected graph of
+*sorted* or *drawn* edges: the dynamic graph and its frozen copy, with *orient* apart;
+on a GPU also the source's pages, by its ways to take them, with listing *pieces* apart.
+
+*algorithms*: each public algorithm on the graph and on its frozen copy, in turn:
+*fresh*, *aged* by `AGED` E updates that keep degrees, and *compacted*. The last rows
+are geometric means; ratios are of processors' time on the CPU.
 """
 
 from __future__ import annotations
@@ -28,9 +32,10 @@ import argparse
 import subprocess
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
+from functools import partial, partialmethod
 from itertools import product
 from typing import Any
 from unittest import mock
@@ -40,6 +45,7 @@ import numpy as np
 import featgraph as fg
 from bench.dynamic.batches import add, draw_batch, edges_once, made, per_edge, repeated
 from bench.dynamic.contenders import Edges
+from bench.dynamic.pages import STRATEGIES, Pages
 from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder
 from bench.timing import Contender, by_clocks, time_both, with_answers
@@ -58,6 +64,7 @@ DEFAULTS = {
 AGED, BATCH_SHARE = 10, 16
 #: Slots an edge of a pool without reuse: more than it takes in 100 rounds.
 NO_REUSE = 64
+SWEEPS = 10
 #: Edges to be deleted lie so far apart in the list of all.
 STRIDE = 7919
 CLASSES = 3
@@ -118,20 +125,10 @@ CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Make each table of each graph."""
     recorder.use(arguments.target)
-    for name, table in product(arguments.graph, arguments.tables):
-        recorder.attempt(table, partial(TABLES[table], arguments, recorder, name))
-
-
-def watched(owner: type, name: str, taken: list[Array], target: str) -> Any:
-    """Have calls of a method timed."""
-    method, returned = getattr(owner, name), [None]
-
-    def call(*given: Any, **options: Any) -> Any:
-        run = partial(method, *given, **options)
-        taken.append(time_both(lambda: returned.append(run()), target))
-        return returned.pop()
-
-    return mock.patch.object(owner, name, call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        for name, table in product(arguments.graph, arguments.tables):
+            recorder.attempt(table, TABLES[table], arguments, recorder, name)
 
 
 def doublings(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
@@ -166,23 +163,22 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
         gone = np.random.default_rng(SEED).choice(known, min(size, count // 4), False)
         is_left = ~np.isin(base.sources, gone) & ~np.isin(base.targets, gone)
         left, living = int(is_left.sum()), before + size - gone.size
-        # Method, its argument, and the numbers of vertices and edges after it.
-        steps: list[tuple[str, Any, tuple[int, int]]] = [
-            ("insert_vertices", first, (before + size, len(base))),
-            ("delete_vertices", gone, (living, left)),
-            ("insert_vertices", then, (living + size, left)),
-        ]
-        taken: list[list[Array]] = [[], [], []]
+        #: Operation -> method, argument, and vertices and edges after it.
+        steps: dict[str, tuple[str, Any, tuple[int, int]]] = {
+            "insert vertices": ("insert_vertices", first, (before + size, len(base))),
+            "delete vertices": ("delete_vertices", gone, (living, left)),
+            "insert vertices again": ("insert_vertices", then, (living + size, left)),
+        }
+        taken: dict[str, list[Array]] = defaultdict(list)
         checks = {"ok": True}
         for _ in range(arguments.repeat + 1):
             one = graph.copy()
             assert one.out_degree.size  # batches keep it from then on
-            for (method, given, after), trials in zip(steps, taken, strict=True):
-                trials.append(by_stage(one, partial(getattr(one, method), given)))
-                found = one.living_count, one.given_edge_count
-                checks["ok"] &= found == after
-        operations = "insert vertices", "delete vertices", "insert vertices again"
-        for operation, trials in zip(operations, taken, strict=True):
+            for operation, (method, given, after) in steps.items():
+                ms = by_stage(one, partial(getattr(one, method), given))
+                taken[operation].append(ms)
+                checks["ok"] &= (one.living_count, one.given_edge_count) == after
+        for operation, trials in taken.items():
             stages = zip(STAGES, np.median(trials[1:], 0)[2:].tolist(), strict=True)
             add(recorder, "dynamic", [ms[:2] for ms in trials[1:]], kind=kind,
                 **dict(stages), operation=operation, size=size, checks=checks,
@@ -198,15 +194,21 @@ STAGES = {
 
 def by_stage(graph: fg.DynamicGraph, call: Callable[[], Any]) -> list[float]:
     """Return ms of a call by both clocks, and those of its stages by one of these."""
-    store, parts = graph._store, [list[Array]() for _ in STAGES]
+    store, spent = graph._store, dict.fromkeys(STAGES, 0.0)
     owners = Names, type(store), type(store.pools["in"])
+
+    def timed(own: Any, stage: str, method: Any, *given: Any, **named: Any) -> Any:
+        one = Contender(stage, partial(method, own, *given, **named))
+        spent[stage] += one.time_both(store.target)[int(store.target == "cpu")]
+        return one.answer
+
     with ExitStack() as stack:
-        for owner, methods, taken in zip(owners, STAGES.values(), parts, strict=True):
-            for method in methods:
-                stack.enter_context(watched(owner, method, taken, store.target))
+        for owner, (stage, methods) in zip(owners, STAGES.items(), strict=True):
+            for name in methods:
+                method = partialmethod(timed, stage, getattr(owner, name))
+                stack.enter_context(mock.patch.object(owner, name, method))
         both = time_both(call, store.target)
-    clock = int(store.target == "cpu")
-    return [*both, *(float(sum(ms[clock] for ms in taken)) for taken in parts)]
+    return [*both, *spent.values()]
 
 
 def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
@@ -298,6 +300,68 @@ def balance(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
                 kind=kind, checks=checks, graph=named.describe())  # fmt: skip
 
 
+def pages(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
+    """Time PageRank and triangles on graphs and on the source's pages."""
+    named, target = make_graph(name), arguments.target
+    count, rng = named.graph.vertex_count, np.random.default_rng(SEED)
+    expected: dict[str, Array] = {}
+    for order in ("sorted", "drawn"):
+        once, both = (edges_once(named.graph, is_both) for is_both in (False, True))
+        if order == "drawn":
+            once, both = (edges[rng.permutation(len(edges))] for edges in (once, both))
+        graph = fg.DynamicGraph.from_edges(
+            once.sources,
+            once.targets,
+            vertex_count=count,
+            directed=False,
+            target=target,
+        )
+        runs = {"dynamic": partial(on_graph, graph.copy, target),
+                "static": partial(on_graph, graph.freeze, target)}  # fmt: skip
+        if target == "cuda":
+            held = Pages(Pages.place(both), count)
+            runs |= {f"pages, {how}": partial(on_pages, held, how, order == "sorted")
+                     for how in STRATEGIES}  # fmt: skip
+        for contender, make in runs.items():
+            taken: dict[str, list[Array]] = defaultdict(list)
+            for _ in range(arguments.repeat + 1):
+                calls = make()
+                for operation, call in calls.items():
+                    if operation in ("pagerank", "triangles"):
+                        call()  # the first one on a graph binds its arrays
+                    one = Contender(operation, call)
+                    taken[operation].append(one.time_both(target))
+                    calls[operation] = one.answer
+            ranks = calls["pagerank"] / calls["pagerank"].sum()
+            found = np.stack([ranks, calls["triangles"]])
+            expected.setdefault(order, found)
+            is_right = np.allclose(found, expected[order], [[1e-3], [0]], 0)
+            for operation, trials in taken.items():
+                add(recorder, contender, trials[1:], operation=operation, rows=order,
+                    checks={"ok": is_right}, graph=named.describe())  # fmt: skip
+
+
+def on_graph(make: Callable[[], fg.Graph], target: str) -> dict[str, Any]:
+    """Return calls on a new graph."""
+    graph, where = make(), {"target": target}
+    rank = partial(algorithms.pagerank, graph, tol=0.0, max_supersteps=SWEEPS,
+                   dangling="renormalize", **where)  # fmt: skip
+    return {
+        "pagerank": lambda: rank().ranks, "orient": partial(graph.orient, target),
+        "triangles": lambda: algorithms.triangle_count(graph, **where).triangles,
+    }  # fmt: skip
+
+
+def on_pages(held: Pages, how: str, is_sorted: bool) -> dict[str, Any]:
+    """Return calls on pages, which are taken by a strategy."""
+    pieces = held.pieces(how)
+    return {
+        "pieces": partial(held.pieces, how),
+        "pagerank": partial(held.ranks, pieces, SWEEPS),
+        "triangles": partial(held.triangles, pieces, is_sorted),
+    }
+
+
 def compare(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
     """Call algorithms on a graph that changes, and on its frozen copy."""
     named, target = make_graph(name), arguments.target
@@ -334,13 +398,11 @@ def time_pair(
         args, options = CALLS[what](given)
         call = partial(getattr(algorithms, what), given.graph, *args, **options)
         pair.append(Contender(what, lambda c=call: with_answers(c(target=target))))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fg.ConvergenceWarning)
-        while len(taken[1]) <= arguments.repeat and (
-            sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
-        ):
-            for one, trials in zip(pair, taken, strict=True):
-                trials.append(one.time_both(target))
+    while len(taken[1]) <= arguments.repeat and (
+        sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
+    ):
+        for one, trials in zip(pair, taken, strict=True):
+            trials.append(one.time_both(target))
     found, wanted = (
         next(np.asarray(getattr(r, a)) for a in ANSWERS if hasattr(r, a))
         for r in (one.answer for one in pair)
@@ -377,6 +439,6 @@ def age(graph: fg.DynamicGraph, base: Edges, pair: Array) -> None:
 
 TABLES: dict[str, Callable[[argparse.Namespace, Recorder, str], None]] = {
     "doublings": doublings, "vertices": vertices, "memory": memory,
-    "balance": balance, "algorithms": compare,
+    "balance": balance, "pages": pages, "algorithms": compare,
 }  # fmt: skip
 CHOICES = {"tables": TABLES, "only": CALLS}

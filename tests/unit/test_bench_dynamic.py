@@ -119,15 +119,11 @@ def test_updates_and_streams_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("anew", "triangle_count") in parts
     recorder = run("dynamic-stream", days=[20, 2], skip=0, repeat=4, directed=True)
     assert not recorder.has_failures
-    evaluated = {
-        (line["contender"], line["what"]): line["evaluated"]
-        for line in recorder.lines
-        if "evaluated" in line
-    }
-    assert {what for _, what in evaluated} == {*stream.RESULTS[True]}
-    assert min(evaluated.values()) > 0
-    edges = recorder.lines[0]["edges"]  # components anew pass over each once
-    assert evaluated["anew", "connected_components"] == pytest.approx(edges, rel=0.2)
+    counted = {line["what"]: line for line in recorder.lines if "by_calls" in line}
+    assert {*counted} == {*stream.RESULTS[True]}
+    assert all(line["evaluated"] > 0 for line in counted.values())
+    components = counted["connected_components"]  # anew, they pass over each edge once
+    assert components["by_calls"] == pytest.approx(components["edges"], rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +174,22 @@ def test_tables_are_right() -> None:
     assert used["aged"] > used["compacted"]
 
 
+def test_pagerank_and_triangles_of_both_graphs_are_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder = tables_of(tables=["pages"])
+    assert not recorder.has_failures
+    assert len(recorder.lines) == 2 * 2 * 3
+    drop = tables.fg.DynamicGraph.freeze
+
+    def losing(graph: Any) -> Any:
+        graph.delete_edges(*(ends[:1] for ends in graph.edges()[:2]))
+        return drop(graph)
+
+    monkeypatch.setattr(tables.fg.DynamicGraph, "freeze", losing)
+    assert tables_of(tables=["pages"]).has_failures
+
+
 def test_a_table_of_wrong_answers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = tables.algorithms.bfs
 
@@ -226,10 +238,37 @@ for _ in range(2):
     check(holder, keys[:100])
     holder.insert(edges(base))
     check(holder, base)
+
+is_edge = np.random.default_rng(1).random((40, 40)) < 0.3
+is_edge[:, 7] = is_edge[7] = True  # rows of one page to three, and one without edges
+is_edge = np.triu(is_edge, 1) | np.triu(is_edge, 1).T
+is_edge[5] = is_edge[:, 5] = False
+matrix, expected = is_edge.astype(int), np.full(40, 1 / 40)
+for _ in range(3):
+    expected = 0.15 / 40 + 0.85 * matrix @ (expected / matrix.sum(0).clip(1))
+corners = (matrix @ matrix * matrix).sum(0) // 2
+keys = np.flatnonzero(is_edge)
+for is_sorted in (True, False):
+    keys = np.sort(keys) if is_sorted else np.random.default_rng(2).permutation(keys)
+    holder = pages.Pages(edges(keys), 40)
+    for how in pages.STRATEGIES:
+        pieces = holder.pieces(how)
+        np.testing.assert_allclose(holder.ranks(pieces, 3), expected, 1e-5)
+        found = holder.triangles(pieces, is_sorted)
+        np.testing.assert_array_equal(found, corners, how)
 """
 
 
-@pytest.mark.parametrize("fault", ["", "pages.TAIL = 1\n", "pages.NEXT = 0\n"])
+#: Nothing, or text that makes the counters or the pieces wrong.
+FAULTS = [
+    "",
+    "pages.TAIL = 1\n",
+    "pages.NEXT = 0\n",
+    "pages.STRATEGIES['page'] = 16, 1\n",
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_pages_and_locks(fault: str) -> None:
     script = ON_PAGES.replace("keys = ", f"{fault}keys = ", 1)
     done = subprocess.run(
