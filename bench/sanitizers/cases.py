@@ -10,6 +10,8 @@ from typing import Any
 
 from bench.record import ROOT
 
+#: Where programs of a case come from, or what it runs otherwise.
+KINDS = ("bank", "triangles", "monotone", "loops", "batches")
 #: Options of `fg.iterate`. "graph", "on", "packed" and "checked" are for the child.
 VARIANTS: dict[str, dict[str, Any]] = {
     "pull": {"direction": "pull"},

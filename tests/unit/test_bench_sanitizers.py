@@ -16,7 +16,7 @@ import pytest
 from bench.record import Recorder
 from bench.report import print_report
 from bench.sanitizers import child, session
-from bench.sanitizers.cases import VARIANTS, make_cases
+from bench.sanitizers.cases import KINDS, VARIANTS, make_cases
 from bench.sanitizers.logs import Report, judge, parse_log
 from bench.sanitizers.planted import FAULTS, plant
 from featgraph.fold.schedules import lanes
@@ -84,8 +84,7 @@ def test_every_program_and_variant_is_a_case() -> None:
     cases = make_cases()
     bank = {(c["program"], c["variant"]) for c in cases if c["kind"] == "bank"}
     assert bank == {(p.name, v) for p in BANK for v in VARIANTS}
-    kinds = {"bank", "triangles", "monotone", "loops", "batches"}
-    assert {c["kind"] for c in cases} == kinds
+    assert {c["kind"] for c in cases} == {*KINDS}
     assert {c["k"] for c in cases} >= {1, 3, 8, 17, 33, 64}
     # All widths meet all variants, not each the same ones.
     for variant in ("push", "pull NFA"):
