@@ -39,7 +39,7 @@ def test_commands_of_kept_lines_can_be_run(
     kept = (ROOT / "bench/results").glob("dynamic-*.jsonl")
     texts = [text for path in kept for text in path.read_text().splitlines()]
     lines = map(json.loads, texts)
-    begin = f"python -m bench.run {name} "
+    begin = f"python -m bench.run {name}"
     commands = {line["command"] for line in lines if line["bench"] == name}
     monkeypatch.setattr(BENCHES[name], "run", lambda arguments, recorder: None)
     assert commands
