@@ -179,7 +179,7 @@ def test_pagerank_and_triangles_of_both_graphs_are_alike(
 ) -> None:
     recorder = tables_of(tables=["pages"])
     assert not recorder.has_failures
-    assert len(recorder.lines) == 2 * 2 * 3
+    assert len(recorder.lines) == 2 * 2 * 5
     drop = tables.fg.DynamicGraph.freeze
 
     def losing(graph: Any) -> Any:
