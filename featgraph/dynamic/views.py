@@ -312,7 +312,7 @@ class RunArrays:
         """Return a bound of the degrees, without a pass over the vertices."""
         store = self._store
         if side == "out" and store.directed and store.target == "cuda":
-            pool = store.pools.get("out")  # others do not know out-degrees on a GPU
+            pool = store.pools.get("out")  # on a GPU, other pools have no out-degrees
             return store.edge_count if pool is None else pool.longest()[0]
         return store.pool("in").longest()[0]
 
