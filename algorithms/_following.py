@@ -79,6 +79,9 @@ class Following:
     too_many : int
         The number of deletions of an update that found too much to reset. Updates with
         as many begin anew at once.
+    is_whole : bool
+        Whether the last update has ended. After an error or an interrupt within it, the
+        values that updates go on from may be of several versions.
     """
 
     graph: Any
@@ -89,6 +92,7 @@ class Following:
     target: str
     too_deep: str = ""
     too_many: int = sys.maxsize
+    is_whole: bool = True
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""
@@ -109,17 +113,18 @@ class Following:
         version = self.graph.version
         if version == self.version:
             return Update(version, edges=0)
-        done = result._resume(self)
+        is_whole, self.is_whole = self.is_whole, False
+        done = result._resume(self) if is_whole else "the last update did not end"
         if isinstance(done, Update):
-            self.version = version
+            self.version, self.is_whole = version, True
             return done
         fresh = self.call()
         kept = fresh._following
         kept.too_deep, kept.too_many = self.too_deep, self.too_many
         known, new = vars(result), vars(fresh)
-        known.update(new)
         for name in known.keys() - new.keys():  # cached answers of the old version
             del known[name]
+        known.update(new)  # with a `Following` that is whole
         return Update(version, done, fresh.supersteps)
 
     def changes(self, share: int, depth: int = 1) -> Any:
