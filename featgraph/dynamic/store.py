@@ -43,7 +43,7 @@ from featgraph.dynamic.batches import (
     on_host,
     require_choice,
 )
-from featgraph.dynamic.inputs import argument_of, ids_of
+from featgraph.dynamic.inputs import argument_of, ids_of, require
 from featgraph.dynamic.pools import NoOtherPool, Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
     ALONE,
@@ -55,7 +55,11 @@ from featgraph.dynamic.rows import (
     grown,
     living_slots,
 )
-from featgraph.graph.building.check import MAX_VERTEX_COUNT, MORE_VERTICES
+from featgraph.graph.building.check import (
+    MAX_VERTEX_COUNT,
+    MORE_VERTICES,
+    require_real,
+)
 from featgraph.graph.building.edges import POLICIES
 from featgraph.graph.inputs.numbers import number_array
 
@@ -380,7 +384,7 @@ class EdgeStore:
                 dead, out = batch.deaths, self.pools.get("out")
                 self.require_living(dead, "ids")
                 given = self.pools["in"].edges_with(dead, out, self.vertex_count)
-                batch = Batch(*given, deaths=dead)
+                batch = Batch(*given, deaths=dead, rename=batch.rename)
             if self.next_number + batch.sources.size > NUMBERS:
                 self._renumber()
             return _Step(self, batch).run()
@@ -665,6 +669,8 @@ class _Step:
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
+                if batch.rename is not None:
+                    batch.rename()
 
     def _record(self, plan: Any, left: Any) -> Record:
         """Return the record of the batch; `left` is that of `RowPool.list_left`."""
@@ -704,8 +710,16 @@ def _typed(columns: Mapping[str, Any], duplicates: str) -> tuple[dict[str, Any],
     """Return columns as arrays, host or device, and their types; sums have 64 bits."""
     arrays, spec = {}, Spec()
     for name, given in columns.items():
+        where, is_weight = argument_of(name), name == "weight"
         if not is_on_gpu(given):
-            given = number_array(given, argument_of(name))
+            given = number_array(given, where)
+        require_real(np.dtype(given.dtype), where, "fiu" if is_weight else "fiub")
+        require(
+            len(given.shape) <= 2 - is_weight and 0 not in given.shape[1:],
+            "one dimension is needed" if is_weight else "not a row for each edge",
+            where, f"shape {tuple(given.shape)}",
+            "shape (E,)" if is_weight else "shape (E,), or (E, K) with K >= 1",
+        )  # fmt: skip
         arrays[name], dtype = given, given.dtype.newbyteorder("=")
         if name == "weight" and duplicates == "sum" and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}8")
