@@ -7,6 +7,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -491,6 +492,29 @@ def test_ids_that_were_given_out_again_are_filled_behind_the_log() -> None:
     graph.insert_edges(np.zeros(9000, int), np.full(9000, 2))
     assert graph.changes(since=0) is None
     assert state["x"].tolist() == [1, 9, 3, 9]
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_values_of_edges_are_saved_in_the_order_of_insertion(
+    directed: bool, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    graph = reached(rng, 30, directed=directed, batches=2)
+    count = graph.given_edge_count
+    state = fg.State(
+        graph, w=graph.column("weight"), note=fg.edge_property(np.arange(count)),
+        both=fg.edge_property(0, per_direction=not directed),
+    )  # fmt: skip
+    for _ in range(2):
+        ends, weights = rng.integers(0, 30, (2, 40)), np.ones(40, np.float32)
+        graph.update(*ends, rng.random(40) < 0.5, weights=weights)
+    state["both"] = np.arange(len(state["both"]))
+    state.save(tmp_path / "state")
+    again = fg.State.load(tmp_path / "state", graph)
+    for name in state:
+        np.testing.assert_array_equal(again[name], state[name])
+    graph.delete_edges(graph.sources[:9], graph.targets[:9])
+    np.testing.assert_array_equal(again["note"], state["note"])
 
 
 def test_values_that_were_given_follow_deletions() -> None:
