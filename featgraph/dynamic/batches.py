@@ -72,13 +72,13 @@ class Batch:
         Stores the names of the vertices, once the batch is applied.
     """
 
-    sources: Array = field(default_factory=lambda: _EMPTY)
-    targets: Array = field(default_factory=lambda: _EMPTY)
-    kinds: Array = field(default_factory=lambda: _EMPTY)
+    sources: Array = field(default_factory=_EMPTY.view)
+    targets: Array = field(default_factory=_EMPTY.view)
+    kinds: Array = field(default_factory=_EMPTY.view)
     columns: dict[str, Array] | None = None
     insertions: int = 0
     births: int = 0
-    deaths: Array = field(default_factory=lambda: _EMPTY)
+    deaths: Array = field(default_factory=_EMPTY.view)
     copies: str = "all"
     missing: str = "ignore"
     rename: Callable[[], None] | None = None
@@ -210,7 +210,8 @@ def checked_columns(
     for name, (dtype, width) in spec.items():
         where = argument_of(name)
         array = number_array(columns[name], where)
-        require_real(array.dtype, where, "fiu" if name == "weight" else "fiub")
+        if array.dtype != dtype:
+            require_real(array.dtype, where, "fiu" if name == "weight" else "fiub")
         shape = (is_new.size,) if width is None else (is_new.size, width)
         if array.shape != shape:
             raise GraphInputError(

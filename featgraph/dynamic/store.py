@@ -630,14 +630,14 @@ class _Step:
             if next_id + came - taken > store.id_room:
                 capacity = _padded(max(next_id + came - taken, 2 * store.id_room))
         next_id += came - taken
+        moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         for along, own in store.pools.items():
             own.prepare(plans[along], updates)
+            moved |= plans[along].fresh is not None
         record = self._record(plan, left) if is_logged else None
         living, turned = self._living()
         if batch.deaths.size:
             store.free_vertices.reserve(batch.deaths.size)
-        refits = [own for own in plans.values() if own.fresh is not None]
-        moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         with deferred_interrupts():
             store.pools = {
                 along: own.apply(plans[along]) for along, own in store.pools.items()
@@ -665,7 +665,7 @@ class _Step:
             store.edge_count += came - gone
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
-            store.moves += bool(moved or refits)
+            store.moves += moved
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
