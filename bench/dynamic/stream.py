@@ -4,6 +4,10 @@
 of the events of the interval, and calls the algorithms on it. Both have the same edges;
 its vertices have numbers beforehand, and are those of all events.
 
+With ``--directed``, each event is an edge of its own, also loops. PageRank then has an
+`epsilon`, too, and there are no triangles. Edges that gathers evaluate are counted as
+in `bench.dynamic.following`, where calls are on the graph that changes.
+
 The stream is sx-mathoverflow where it is below ``$FEATGRAPH_DATA``. Without it, one is
 drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
 """
@@ -33,51 +37,76 @@ from featgraph.graph import generators
 
 DEFAULTS = {
     "graph": ["sx-mathoverflow"], "k": [1], "repeat": 30, "target": "cpu",
-    "days": [365, 1], "skip": 400,
+    "days": [365, 1], "skip": 400, "directed": False,
 }  # fmt: skip
 DAY = 86400
 FILE = "medium/sx-mathoverflow.txt.gz"
 ALGORITHMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
     "pagerank": (pagerank, verify_pagerank, "ranks"),
     "components": (connected_components, verify_connected_components, "labels"),
-    "triangles": (triangle_count, verify_triangle_count, "triangles"),
 }
+TRIANGLES = {"triangles": (triangle_count, verify_triangle_count, "triangles")}
+#: Of `epsilon`, so many for 1 / V.
+EPSILONS = {"pagerank, 1e-2 / V": 1e-2, "pagerank, 1e-4 / V": 1e-4}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time a step of both, and each part of it; ``--repeat`` steps."""
     events, name = read_events()
-    target = arguments.target
+    target, directed = arguments.target, arguments.directed
     length, step = (days * DAY for days in arguments.days)
     start = events.times[0] + arguments.skip * DAY
     window = events.window(length=length, step=step, start=start)
-    graph = window.graph(directed=False, loops="drop", target=target)
-    results = {what: call(graph, target=target)
-               for what, (call, _, _) in ALGORITHMS.items()}  # fmt: skip
+    duplicates, loops = ("keep", "keep") if directed else ("last", "drop")
+    graph = window.graph(
+        directed=directed, duplicates=duplicates, loops=loops, target=target
+    )
+    chosen = ALGORITHMS | ({} if directed else TRIANGLES)
+    several = {what: call for what, (call, _, _) in chosen.items()}
+    for what, epsilon in EPSILONS.items() if directed else ():
+        several[what] = partial(
+            pagerank, epsilon=epsilon / graph.vertex_count, tol=None,
+            dangling="renormalize",
+        )  # fmt: skip
+    results = {what: call(graph, target=target) for what, call in several.items()}
     taken: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    evaluated: dict[tuple[str, str], list[Any]] = defaultdict(list)
     sizes = []
     for number, batch in enumerate(islice(window, arguments.repeat + 2)):
+        steps = {what: Contender(what, r.update) for what, r in results.items()}
         calls = {"graph": partial(graph.update, batch)}
-        calls |= {what: result.update for what, result in results.items()}
+        calls |= {what: one.run for what, one in steps.items()}
         time_steps(calls, "following", taken, target)
-        for result in results.values():
+        for what, result in results.items():
             with_answers(result)
+            done = steps[what].answer
+            edges = result.run.evaluated if done.began_anew else done.edges
+            evaluated["following", what].append(edges)
         begin = window.start + (number + 1) * step
-        fresh = Contender("graph", partial(built, events, begin, begin + length))
+        make = partial(built, events, begin, begin + length, duplicates, directed)
+        fresh = Contender("graph", make)
         calls = {"graph": fresh.run}
-        for what, (call, _, _) in ALGORITHMS.items():
+        for what, call in several.items():
             calls[what] = lambda c=call, f=fresh: c(f.answer, target=target)
         time_steps(calls, "anew", taken, target)
+        for what, call in several.items() if directed else ():
+            made = call(graph, target=target)  # a fixed graph counts none
+            evaluated["anew", what].append(made.run.evaluated)
         sizes.append(len(batch))
     days = "{} d by {} d".format(*arguments.days)
     about = {
-        "window": f"{name}, {days}, undirected", "updates": float(np.mean(sizes)),
-        "edges": graph.given_edge_count,
+        "window": f"{name}, {days}, {'' if directed else 'un'}directed",
+        "updates": float(np.mean(sizes)), "edges": graph.given_edge_count,
     }  # fmt: skip
-    checks = checked(graph, results)
+    checks = checked(graph, results, chosen)
     for (contender, what), trials in taken.items():  # of which two warm up
         own = checks if contender == "following" else None
-        add(recorder, contender, trials[2:], what=what, checks=own, **about)
+        edges = evaluated[contender, what][2:]
+        mean = float(np.mean(edges)) if edges and None not in edges else None
+        add(
+            recorder, contender, trials[2:], what=what, checks=own, evaluated=mean,
+            **about,
+        )  # fmt: skip
 
 
 def read_events() -> tuple[fg.TemporalEdges, str]:
@@ -90,14 +119,16 @@ def read_events() -> tuple[fg.TemporalEdges, str]:
     return fg.TemporalEdges(graph.sources, graph.targets, times), "drawn"
 
 
-def built(events: fg.TemporalEdges, begin: int, end: int) -> fg.Graph:
+def built(
+    events: fg.TemporalEdges, begin: int, end: int, duplicates: str, directed: bool
+) -> fg.Graph:
     """Return the graph of an interval, with the vertices of all events."""
     first, last = np.searchsorted(events.times, [begin, end])
     u, v = events._ends[:, first:last]
-    is_edge = u != v
+    is_edge = directed | (u != v)
     return fg.Graph.from_edges(
-        u[is_edge], v[is_edge], vertex_count=events._vertex_count, directed=False,
-        duplicates="last",
+        u[is_edge], v[is_edge], vertex_count=events._vertex_count, directed=directed,
+        duplicates=duplicates,
     )  # fmt: skip
 
 
@@ -113,10 +144,12 @@ def time_steps(
         taken[contender, what].append(ms)
 
 
-def checked(graph: Any, results: dict[str, Any]) -> dict[str, bool]:
+def checked(
+    graph: Any, results: dict[str, Any], chosen: dict[str, Any]
+) -> dict[str, bool]:
     """Check the last answers on a frozen copy, by the verifiers and by new calls."""
     frozen, is_right = graph.freeze(), True
-    for what, (call, verify, name) in ALGORITHMS.items():
+    for what, (call, verify, name) in chosen.items():
         found = np.asarray(getattr(results[what], name))
         verify(frozen, found)
         expected = np.asarray(getattr(call(frozen), name))
