@@ -3,14 +3,16 @@
 *doublings* (aimGraph 6.2): slots and bytes an edge, and ms of batches, by the sizes of
 runs a doubling, each in a process of its own, on the CPU.
 
-*vertices* (6.5-6.10): insertion, and of that looking for names, and deletion of drawn
-vertices with their edges: by their own rows where the graph is undirected or has rows
-along "out", by a sweep over all rows without.
+*vertices* (6.5-6.10): insertion, and of that looking for names, taking ids from the
+queue, and writing rows, and deletion of drawn vertices with their edges: by their own
+rows where the graph is undirected or has rows along "out", by a sweep over all rows
+without.
 
 *memory* (4.1-4.3): slots and bytes an edge over ``--rounds`` of as many insertions as
 deletions. Insertions are *uniform*, or *sweep* over rows, a tenth in each round, or
 updates insert or delete at *random*, in one batch. Edges may have copies. Compactions
-are rounds that lay all rows out; their share is their added time.
+are rounds that lay all rows out; their share is their added time. With *no reuse*,
+freed memory is forgotten after each batch, and rows are never laid out.
 
 *balance* (7.1): updates after a batch: of stamps (degrees, traits and lists of hubs),
 and the time by which the next superstep exceeds the one after it.
@@ -41,7 +43,11 @@ from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder
 from bench.timing import Contender, by_clocks, time_both, with_answers
 from featgraph import algorithms
+from featgraph.dynamic import store as stores
 from featgraph.dynamic.inputs import Names
+from featgraph.dynamic.pools import numba_kernels
+from featgraph.dynamic.rows import Queues
+from featgraph.dynamic.store import EdgeStore
 
 Array = Any
 
@@ -156,13 +162,17 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
         known = np.unique(base.sources)
         gone = np.random.default_rng(SEED).choice(known, min(size, count // 4), False)
         is_left = ~np.isin(base.sources, gone) & ~np.isin(base.targets, gone)
-        looked: list[Array] = []
+        looked: dict[str, list[Array]] = {"names": [], "queue": [], "rows": []}
         taken: dict[str, list[Array]] = {"insert": [], "delete": []}
         checks = {"ok": True}
         for _ in range(arguments.repeat + 1):
             one = graph.copy()
             assert one.out_degree.size  # batches keep it from then on
-            with watched(Names, "look_up", looked, target):
+            with (
+                watched(Names, "look_up", looked["names"], target),
+                watched(EdgeStore, "next_vertices", looked["queue"], target),
+                watched(EdgeStore, "apply", looked["rows"], target),
+            ):
                 call = partial(one.insert_vertices, given)
                 taken["insert"].append(time_both(call, target))
             checks["ok"] &= one.living_count == before + size
@@ -170,49 +180,76 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
                 time_both(partial(one.delete_vertices, gone), target)
             )
             checks["ok"] &= one.given_edge_count == int(is_left.sum())
+        stages = {
+            f"{stage}_ms": float(np.median([ms[0] for ms in trials] or [0]))
+            for stage, trials in looked.items()
+        }
         for operation, trials in taken.items():
             add(recorder, "dynamic", trials[1:], operation=f"{operation} vertices",
-                names_ms=float(np.median([ms[0] for ms in looked] or [0])), size=size,
-                deleted_edges=int((~is_left).sum()), checks=checks, kind=kind,
-                graph=named.describe())  # fmt: skip
+                **stages, size=size, deleted_edges=int((~is_left).sum()),
+                checks=checks, kind=kind, graph=named.describe())  # fmt: skip
 
 
 def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
     """Insert and delete for many rounds."""
+    for kind in ("uniform", "sweep", "random", "uniform, no reuse"):
+        shares = dict.fromkeys(("MERGE_SHARE", "COMPACT_SHARE"), 0)
+        if "no reuse" not in kind:
+            shares = {share: getattr(stores, share) for share in shares}
+        with mock.patch.multiple(stores, **shares):
+            rounds(arguments, recorder, name, kind)
+
+
+def forget_free(graph: fg.DynamicGraph) -> None:
+    """Count all free slots below the top of each pool as lost."""
+    sizes = numba_kernels().SIZES
+    for pool in graph._store.pools.values():
+        pool.lost += int(pool.queues.counts @ sizes) + pool.region[1] - pool.region[0]
+        pool.queues, pool.region = Queues(np.int64, pool.memory, len(sizes)), (0, 0)
+
+
+def rounds(
+    arguments: argparse.Namespace, recorder: Recorder, name: str, kind: str
+) -> None:
+    """Insert and delete for many rounds, in one way."""
     named, target = make_graph(name), arguments.target
     base, count = edges_once(named.graph, both=True), named.graph.vertex_count
     size = min(max(arguments.sizes), len(base) // 16) // 2 * 2
-    for kind in ("uniform", "sweep", "random"):
-        rng, graph = np.random.default_rng(SEED), made(base, count, target)
-        living = np.stack([base.sources, base.targets])
-        first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
-        for number in range(arguments.rounds):
-            insert = rng.permutation(size) < size // 2
-            ms, is_laid_out, whole = np.zeros(2), False, np.ones(size, np.bool_)
-            some = rng.integers(len(base)) + np.arange(size) * STRIDE
-            some, come = some % len(base), rng.integers(0, count, (2, size), np.int32)
-            if kind == "sweep":
-                come[1] = come[1] // 10 + number % 10 * (count // 10)
-            for mask in [insert] if kind == "random" else [whole, ~whole]:
-                ends = np.where(mask, come, living[:, some])
-                call = partial(graph.update, *ends, mask, weights=weights)
-                ms += time_both(partial(call, copies="first"), target)
-                is_laid_out |= not graph._store._aged
-            if kind == "random":  # each that comes takes the place of one that goes
-                come, some = come[:, insert], some[~insert]
-            living[:, some] = come
-            rows.append([*ms, is_laid_out, *per_edge(graph).values()])
-        expected = np.bincount(living[1], minlength=count)
-        checks = {"ok": np.array_equal(graph.in_degree, expected)}
-        taken = np.array(rows)
-        laid_out, ms = taken[:, 2] > 0, taken[:, int(target == "cpu")]
-        more = (ms - np.median(ms[~laid_out]))[laid_out].sum()
-        common = {"kind": kind, "graph": named.describe()}
-        add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
-            checks=checks, compactions=int(laid_out.sum()),
-            compaction_share=float(more / ms.sum()), **first,
-            most_slots_per_edge=taken[:, 3].max(),
-            most_used_per_edge=taken[:, 4].max(), **common)  # fmt: skip
+    keeps = "no reuse" not in kind
+    options = {} if keeps else {"capacity": arguments.rounds * len(base)}
+    rng, graph = np.random.default_rng(SEED), made(base, count, target, **options)
+    living = np.stack([base.sources, base.targets])
+    first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
+    for number in range(arguments.rounds):
+        insert = rng.permutation(size) < size // 2
+        ms, is_laid_out, whole = np.zeros(2), False, np.ones(size, np.bool_)
+        some = rng.integers(len(base)) + np.arange(size) * STRIDE
+        some, come = some % len(base), rng.integers(0, count, (2, size), np.int32)
+        if kind == "sweep":
+            come[1] = come[1] // 10 + number % 10 * (count // 10)
+        for mask in [insert] if kind == "random" else [whole, ~whole]:
+            ends = np.where(mask, come, living[:, some])
+            call = partial(graph.update, *ends, mask, weights=weights)
+            ms += time_both(partial(call, copies="first"), target)
+            is_laid_out |= not graph._store._aged
+            if not keeps:
+                forget_free(graph)
+        if kind == "random":  # each that comes takes the place of one that goes
+            come, some = come[:, insert], some[~insert]
+        living[:, some] = come
+        rows.append([*ms, is_laid_out, *per_edge(graph).values()])
+    expected = np.bincount(living[1], minlength=count)
+    checks = {"ok": np.array_equal(graph.in_degree, expected)}
+    taken = np.array(rows)
+    laid_out, ms = taken[:, 2] > 0, taken[:, int(target == "cpu")]
+    more = (ms - np.median(ms[~laid_out]))[laid_out].sum()
+    common = {"kind": kind, "graph": named.describe()}
+    add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
+        checks=checks, compactions=int(laid_out.sum()),
+        compaction_share=float(more / ms.sum()), **first,
+        most_slots_per_edge=taken[:, 3].max(),
+        most_used_per_edge=taken[:, 4].max(), **common)  # fmt: skip
+    if keeps:
         compaction = repeated(graph.compact, target, arguments.repeat, 5)
         add(recorder, "dynamic", compaction, operation="compact", **per_edge(graph),
             **common)  # fmt: skip
