@@ -180,8 +180,9 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
                 time_both(partial(one.delete_vertices, gone), target)
             )
             checks["ok"] &= one.given_edge_count == int(is_left.sum())
+        clock = int(target == "cpu")  # there, time of processors
         stages = {
-            f"{stage}_ms": float(np.median([ms[0] for ms in trials] or [0]))
+            f"{stage}_ms": float(np.median([ms[clock] for ms in trials] or [0]))
             for stage, trials in looked.items()
         }
         for operation, trials in taken.items():
@@ -242,11 +243,12 @@ def rounds(
     checks = {"ok": np.array_equal(graph.in_degree, expected)}
     taken = np.array(rows)
     laid_out, ms = taken[:, 2] > 0, taken[:, int(target == "cpu")]
-    more = (ms - np.median(ms[~laid_out]))[laid_out].sum()
+    share = None  # of compactions, unless each round has one
+    if not laid_out.all():
+        share = float((ms - np.median(ms[~laid_out]))[laid_out].sum() / ms.sum())
     common = {"kind": kind, "graph": named.describe()}
     add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
-        checks=checks, compactions=int(laid_out.sum()),
-        compaction_share=float(more / ms.sum()), **first,
+        checks=checks, compactions=int(laid_out.sum()), compaction_share=share, **first,
         most_slots_per_edge=taken[:, 3].max(),
         most_used_per_edge=taken[:, 4].max(), **common)  # fmt: skip
     if keeps:
