@@ -465,6 +465,7 @@ def test_long_freed_runs_are_cut() -> None:
         audit(store)
 
 
+@pytest.mark.timeout(1800)  # 100,000 batches in the deep profile
 def test_memory_stays_flat(rng: Any) -> None:
     store = random_store(rng, 400, 4000, duplicates="last")
     for _ in range(50_000 if settings().max_examples > 300 else 60):
