@@ -571,12 +571,14 @@ missing=0, vertices=0)
         return edges_of(self._store.pool("out"), rows)[0]
 
     def vertex_index(self, name: object) -> int:
-        """Return the vertex with this name: see `Graph.vertex_index`."""
+        """Return the living vertex with this name: see `Graph.vertex_index`."""
         if self._names is not None and isinstance(name, Hashable):
             vertex = self._names.ids.get(name)
             if vertex is not None:
                 return vertex
-        return super().vertex_index(name)
+        vertex = super().vertex_index(name)
+        self._store.require_living(np.array([vertex]), "name")
+        return vertex
 
     def copy(self) -> DynamicGraph:
         """Return an independent graph with the same edges, version and log."""

@@ -180,6 +180,9 @@ def test_names_are_numbered_in_the_order_of_appearance() -> None:
     assert graph.insert_vertices(["d", "f"]).vertices.tolist() == [5]
     assert graph.vertex_index("f") == 5
     graph.delete_vertices(["b"])
+    for find in (graph.vertex_index, graph.neighbors, graph.copy().vertex_index):
+        with pytest.raises(fg.GraphInputError, match="dead"):
+            find("b")
     assert graph.freeze().vertex_names == ("c", "a", "e", "d", "f")
     assert graph.insert_edges(["g"], ["b"]).vertices.tolist() == [1, 6]
     assert graph.vertex_names[1] == "g"
