@@ -80,8 +80,7 @@ class Following:
         The number of deletions of an update that found too much to reset. Updates with
         as many begin anew at once.
     is_whole : bool
-        Whether the last update has ended. After an error or an interrupt within it, the
-        values that updates go on from may be of several versions.
+        Whether the States of updates are whole: no update has ended in an error.
     """
 
     graph: Any
@@ -113,8 +112,10 @@ class Following:
         version = self.graph.version
         if version == self.version:
             return Update(version, edges=0)
-        is_whole, self.is_whole = self.is_whole, False
-        done = result._resume(self) if is_whole else "the last update did not end"
+        done: Any = "an update ended in an error"
+        if self.is_whole:
+            self.is_whole = False
+            done = result._resume(self)
         if isinstance(done, Update):
             self.version, self.is_whole = version, True
             return done

@@ -25,8 +25,6 @@ from featgraph.algorithms import (
     triangle_count,
 )
 from featgraph.algorithms._following import EDGE_VALUES, Following, Update
-from featgraph.algorithms._result import Result
-from featgraph.runtime.memory.graph_arrays import GraphArrays
 from tests.strategies import examples
 
 PAIRS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=25)
@@ -304,7 +302,7 @@ def test_an_update_that_is_interrupted_is_made_up_for(
     options = {"sources": 0} if name == "bfs" else {}
     call = partial(getattr(algorithms, name), graph, **options)
     answer = {"bfs": "levels", "triangle_count": "triangles"}.get(name, "labels")
-    result, take = call(), Result._take
+    result, take = call(), algorithms._result.Result._take
 
     def interrupt(self: Any, **answers: Any) -> None:
         take(self, **answers)
@@ -312,10 +310,10 @@ def test_an_update_that_is_interrupted_is_made_up_for(
 
     graph.insert_edges([0, 5], [2, 9])
     with monkeypatch.context() as patch:
-        patch.setattr(Result, "_take", interrupt)
+        patch.setattr(algorithms._result.Result, "_take", interrupt)
         with pytest.raises(KeyboardInterrupt):
             result.update()
-    for reason in ("the last update did not end", ""):
+    for reason in ("an update ended in an error", ""):
         assert result.update().began_anew == reason
         assert (getattr(result, answer) == getattr(call(), answer)).all()
         graph.insert_edges([7], [9])
@@ -325,7 +323,8 @@ def test_arrays_of_a_version_are_dropped_whatever_interrupts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = undirected([0, 1], [1, 2])
-    levels, forget = bfs(graph, 0), GraphArrays.forget
+    levels, arrays = bfs(graph, 0), fg.runtime.memory.graph_arrays.GraphArrays
+    forget = arrays.forget
 
     def interrupt(self: Any, *stamps: Any) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -336,7 +335,7 @@ def test_arrays_of_a_version_are_dropped_whatever_interrupts(
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(GraphArrays, "forget", interrupt)
+            patch.setattr(arrays, "forget", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 bfs(graph, 0)
     finally:
