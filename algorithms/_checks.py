@@ -229,13 +229,14 @@ def bound_weights(graph: Any, real: np.dtype[Any]) -> Any:
     """Return the column of weights of a graph that changes, if they need no check.
 
     No check is needed if all values in the column's memory are moderate in the dtype;
-    then the host need not collect the weights of each version. Otherwise return None.
+    then the host need not collect the weights of each version. Otherwise, and for
+    float16, which kernels do not read, return None.
     """
     changing = graph.changing
     stored = None if changing is None else changing.in_rows.columns.get("weight")
     if stored is None or stored.dtype.kind != "f":
         return None
-    if stored.dtype.itemsize > real.itemsize:
+    if not 4 <= stored.dtype.itemsize <= real.itemsize:
         return None
     is_fit = _are_moderate(fg.given_array(stored), real)
     return graph.column("weight") if is_fit else None

@@ -123,9 +123,9 @@ class Following:
         kept = fresh._following
         kept.too_deep, kept.too_many = self.too_deep, self.too_many
         known, new = vars(result), vars(fresh)
-        known.update(new)
         for name in known.keys() - new.keys():  # cached answers of the old version
             del known[name]
+        known.update(new)  # with a `Following` that is whole
         return Update(version, done, fresh.supersteps)
 
     def changes(self, share: int, depth: int = 1) -> Any:

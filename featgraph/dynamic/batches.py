@@ -14,7 +14,7 @@ only (2, 1) was inserted: edges are compared by the number of their insertion.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import numba_kernels
 from featgraph.dynamic.rows import Array, Spec
-from featgraph.graph.building.check import flat_array, require_numbers
+from featgraph.graph.building.check import flat_array, require_numbers, require_real
 from featgraph.graph.inputs.numbers import converted, number_array
 
 __all__ = [
@@ -68,17 +68,20 @@ class Batch:
         The copies of a pair that a deletion removes.
     missing : {"ignore", "error"}
         The policy for deletions of absent edges.
+    rename : callable, optional
+        Stores the names of the vertices, once the batch is applied.
     """
 
-    sources: Array = field(default_factory=lambda: _EMPTY)
-    targets: Array = field(default_factory=lambda: _EMPTY)
-    kinds: Array = field(default_factory=lambda: _EMPTY)
+    sources: Array = field(default_factory=_EMPTY.view)
+    targets: Array = field(default_factory=_EMPTY.view)
+    kinds: Array = field(default_factory=_EMPTY.view)
     columns: dict[str, Array] | None = None
     insertions: int = 0
     births: int = 0
-    deaths: Array = field(default_factory=lambda: _EMPTY)
+    deaths: Array = field(default_factory=_EMPTY.view)
     copies: str = "all"
     missing: str = "ignore"
+    rename: Callable[[], None] | None = None
 
 
 class UpdateResult:
@@ -207,6 +210,8 @@ def checked_columns(
     for name, (dtype, width) in spec.items():
         where = argument_of(name)
         array = number_array(columns[name], where)
+        if array.dtype != dtype:
+            require_real(array.dtype, where, "fiu" if name == "weight" else "fiub")
         shape = (is_new.size,) if width is None else (is_new.size, width)
         if array.shape != shape:
             raise GraphInputError(

@@ -186,10 +186,12 @@ class Window:
             is_right = require_real(name, value) > 0
             require(is_right, f"{name} out of range", f"{name}=", value, "> 0")
         first, last = events.times[[0, -1]].tolist()
-        start = first if start is None else start
-        require(
-            require_real("start", start) <= last, "no events in the windows", "start=",
-            start, f"at most {last}, the time of the last event",
+        if start is None:
+            start = first
+        require_real("start", start)
+        require(  # not rounded to a float
+            start <= last, "no events in the windows", "start=", start,
+            f"at most {last}, the time of the last event",
         )  # fmt: skip
         self.events, self.length, self.step, self.start = events, length, step, start
         self._policy: tuple[bool, str, str] | None = None
@@ -275,8 +277,9 @@ class Window:
 
     def _events_before(self, bound: Any) -> int:
         times = self.events.times
-        if bound > times[-1]:
-            return int(times.size)
+        first, last = times[[0, -1]].tolist()
+        if not first < bound <= last:  # a bound of another sign, or of more bits
+            return int(times.size) if bound > last else 0
         if times.dtype.kind != "f":  # searchsorted would convert all times to floats
             bound = times.dtype.type(math.ceil(bound))
         return int(np.searchsorted(times, bound))

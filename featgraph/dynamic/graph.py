@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -422,18 +423,12 @@ missing=0, vertices=0)
             self._store.compact()
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
-        """Apply a batch, name its new vertices, and start the new version."""
+        """Apply a batch, which names its new vertices; start the new version."""
         store, names_of = self._store, self._names
-        if names_of is None:
-            return store.apply(batch)
-        born, then = store.next_vertices(batch.births), store.version
-        try:
-            return store.apply(batch)
-        finally:
-            if store.version != then:  # also if an interrupt was raised
-                with deferred_interrupts():
-                    names_of.drop(batch.deaths)
-                    names_of.put(names or [], born)
+        if names_of is not None:
+            born = store.next_vertices(batch.births)
+            batch.rename = partial(names_of.put, names or [], born, batch.deaths)
+        return store.apply(batch)
 
     # -- reading
 
@@ -576,12 +571,14 @@ missing=0, vertices=0)
         return edges_of(self._store.pool("out"), rows)[0]
 
     def vertex_index(self, name: object) -> int:
-        """Return the vertex with this name: see `Graph.vertex_index`."""
+        """Return the living vertex with this name: see `Graph.vertex_index`."""
         if self._names is not None and isinstance(name, Hashable):
             vertex = self._names.ids.get(name)
             if vertex is not None:
                 return vertex
-        return super().vertex_index(name)
+        vertex = super().vertex_index(name)
+        self._store.require_living(np.array([vertex]), "name")
+        return vertex
 
     def copy(self) -> DynamicGraph:
         """Return an independent graph with the same edges, version and log."""

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from featgraph.base.arguments import shown
 from featgraph.base.errors import GraphInputError, StateError
+from featgraph.base.interrupts import deferred_interrupts
+from featgraph.dynamic.rows import NONE
 from featgraph.graph.building.check import BORN_FIRST, paired_arrays, vertex_ids
 from featgraph.graph.building.names import factorise
 
@@ -46,11 +48,12 @@ class Turns(AbstractContextManager["Turns"]):
         ------
         StateError
             If another thread applies a batch; for a batch, also if another thread runs
-            supersteps or this one applies a batch.
+            supersteps.
         """
         me, other = threading.get_ident(), ""
-        with self._lock:
-            if self._writer is not None and (is_batch or self._writer != me):
+        with deferred_interrupts(), self._lock:
+            # This thread's own batch has ended, by an interrupt outside its block.
+            if self._writer not in (None, me):
                 other = "a batch"
             elif is_batch and set(self._running) - {me}:
                 other = "supersteps"
@@ -139,16 +142,13 @@ class Names:
             )  # fmt: skip
         return np.array(ids, np.int32)
 
-    def put(self, names: list[Any], ids: Array) -> None:
-        """Store the names of new vertices."""
+    def put(self, names: list[Any], ids: Array, dead: Array = NONE) -> None:
+        """Store the names of new vertices; free those of deleted ones, `dead`."""
+        for vertex in dead.tolist():
+            self.ids.pop(self.of[vertex], None)
         for name, vertex in zip(names, ids.tolist(), strict=True):
             self.of[vertex : vertex + 1] = [name]
             self.ids[name] = vertex
-
-    def drop(self, ids: Array) -> None:
-        """Free the names of deleted vertices for new ones."""
-        for vertex in ids.tolist():
-            self.ids.pop(self.of[vertex], None)
 
 
 def require(

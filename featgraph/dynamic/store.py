@@ -44,7 +44,7 @@ from featgraph.dynamic.batches import (
     on_host,
     require_choice,
 )
-from featgraph.dynamic.inputs import argument_of, ids_of
+from featgraph.dynamic.inputs import argument_of, ids_of, require
 from featgraph.dynamic.pools import NoOtherPool, Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
     ALONE,
@@ -56,7 +56,11 @@ from featgraph.dynamic.rows import (
     grown,
     living_slots,
 )
-from featgraph.graph.building.check import MAX_VERTEX_COUNT, MORE_VERTICES
+from featgraph.graph.building.check import (
+    MAX_VERTEX_COUNT,
+    MORE_VERTICES,
+    require_real,
+)
 from featgraph.graph.building.edges import POLICIES
 from featgraph.graph.inputs.numbers import number_array
 
@@ -388,7 +392,7 @@ class EdgeStore:
                 dead, out = batch.deaths, self.pools.get("out")
                 self.require_living(dead, "ids")
                 given = self.pools["in"].edges_with(dead, out, self.vertex_count)
-                batch = Batch(*given, deaths=dead)
+                batch = Batch(*given, deaths=dead, rename=batch.rename)
             if self.next_number + batch.sources.size > NUMBERS:
                 self._renumber()
             return _Step(self, batch).run()
@@ -638,14 +642,14 @@ class _Step:
             if next_id + came - taken > store.id_room:
                 capacity = _padded(max(next_id + came - taken, 2 * store.id_room))
         next_id += came - taken
+        moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         for along, own in store.pools.items():
             own.prepare(plans[along], updates)
+            moved |= plans[along].fresh is not None
         record = self._record(plan, left) if is_logged else None
         living, turned = self._living()
         if batch.deaths.size:
             store.free_vertices.reserve(batch.deaths.size)
-        refits = [own for own in plans.values() if own.fresh is not None]
-        moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         with deferred_interrupts():
             store.pools = {
                 along: own.apply(plans[along]) for along, own in store.pools.items()
@@ -673,10 +677,12 @@ class _Step:
             store.edge_count += came - gone
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
-            store.moves += bool(moved or refits)
+            store.moves += moved
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
+                if batch.rename is not None:
+                    batch.rename()
 
     def _record(self, plan: Any, left: Any) -> Record:
         """Return the record of the batch; `left` is that of `RowPool.list_left`."""
@@ -716,8 +722,16 @@ def _typed(columns: Mapping[str, Any], duplicates: str) -> tuple[dict[str, Any],
     """Return columns as arrays, host or device, and their types; sums have 64 bits."""
     arrays, spec = {}, Spec()
     for name, given in columns.items():
+        where, is_weight = argument_of(name), name == "weight"
         if not is_on_gpu(given):
-            given = number_array(given, argument_of(name))
+            given = number_array(given, where)
+        require_real(np.dtype(given.dtype), where, "fiu" if is_weight else "fiub")
+        require(
+            len(given.shape) <= 2 - is_weight and 0 not in given.shape[1:],
+            "one dimension is needed" if is_weight else "not a row for each edge",
+            where, f"shape {tuple(given.shape)}",
+            "shape (E,)" if is_weight else "shape (E,), or (E, K) with K >= 1",
+        )  # fmt: skip
         arrays[name], dtype = given, given.dtype.newbyteorder("=")
         if name == "weight" and duplicates == "sum" and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}8")

@@ -119,9 +119,11 @@ class NetworkXGraph:
         Parameters
         ----------
         graph : Graph
+            Of one that changes, the living vertices and edges as they are now.
         weight : str, optional
             Name of the attribute for its weights, if it has any.
         """
+        graph = graph.freeze() if isinstance(graph, fg.DynamicGraph) else graph
         names = graph.vertex_names
         nodes = list(range(graph.vertex_count) if names is None else names)
         if isinstance(names, np.ndarray):

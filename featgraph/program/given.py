@@ -33,6 +33,7 @@ from featgraph.graph.inputs.take import (
     plain_scalar,
     scalar_of_type,
     storage_array,
+    storage_dtype,
     storage_values,
 )
 from featgraph.graph.views.structure import (
@@ -154,6 +155,8 @@ def _checked_fill(name: str, fill: Any, type_: PropertyType) -> Any:
 
 def _graph_column(graph: Graph, values: Any) -> Column:
     """Return the column of a State for a column of its graph, in every version."""
+    if values.dtype == np.float16:  # kernels do not read it
+        storage_dtype(values.dtype, f"column {values.name!r}")
     type_ = PropertyType(
         PropertyKind.EDGE, name_of(values.dtype), values.shape[1:],
         shared=not graph.directed, column=values.name,

@@ -408,6 +408,8 @@ def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, A
             collect = (
                 graph.collect_edge_values if ranks is None else ranks.pieces_of_edges
             )
+            if graph.changing is not None:
+                values = values[graph.changing.stored_ids]
             row["array"] = keep(collect(values, column.per_direction))
         elif type_.kind is PropertyKind.VERTEX and ranks is not None:
             row["array"] = keep(ranks.pieces_of_vertices(values))

@@ -629,7 +629,8 @@ class State:
 
         The folder has a manifest in JSON and a file per array, with checksums; it has
         no code and no graph. If the write fails, or the process ends during it, an
-        older State that was saved there can still be loaded.
+        older State that was saved there can still be loaded. ``fill=`` of properties is
+        not saved, and a column of a graph is saved as a property.
 
         Parameters
         ----------

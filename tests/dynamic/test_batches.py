@@ -514,15 +514,16 @@ def test_long_freed_runs_are_cut() -> None:
         audit(store)
 
 
+@pytest.mark.timeout(1800)  # 100,000 batches in the deep profile
 def test_memory_stays_flat(rng: Any) -> None:
     store = random_store(rng, 400, 4000, duplicates="last")
-    for _ in range(60):
+    for _ in range(50_000 if settings().max_examples > 300 else 60):
         edges = np.stack(edges_in(store)[:2])
         leave = edges[:, rng.choice(edges.shape[1], 300, replace=False)]
-        come = rng.integers(0, 400, (2, 300))
-        weights = {"weight": rng.random(300, np.float32)}
-        for ends, is_new in ((leave, False), (come, True)):
-            batch = checked_batch(*ends, is_new, weights, store.columns, 400)
+        come = rng.integers(0, 400, (2, 4300 - store.edge_count))
+        weights = {"weight": rng.random(come.shape[1], np.float32)}
+        for ends, values in ((leave, {}), (come, weights)):
+            batch = checked_batch(*ends, bool(values), values, store.columns, 400)
             store.apply(batch)
         pool = store.pools["in"]
         assert pool.top <= 1.75 * store.edge_count

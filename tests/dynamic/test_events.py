@@ -112,6 +112,28 @@ def test_graphs_of_windows_begin_empty_where_no_event_is() -> None:
     assert graph.vertex_count == 0
 
 
+@pytest.mark.parametrize(
+    ("times", "start"),
+    [
+        (np.array([0, 5, 9], np.uint64), -3),
+        (np.array([-100, 0, 100], np.int8), -1000),
+        (2**63 - np.array([10, 5, 1], np.uint64), None),
+        (np.array([2**60 + 1] * 3), None),
+    ],
+)
+def test_windows_of_times_at_the_limits_of_their_type(times: Any, start: Any) -> None:
+    window = fg.TemporalEdges([0, 1, 2], [1, 2, 3], times).window(
+        length=4, step=3, start=start
+    )
+    graph = window.graph(target="cpu")
+    for number, batch in enumerate([None, *window]):
+        if batch is not None:
+            graph.update(batch)
+        begin = (int(times[0]) if start is None else start) + 3 * number
+        inside = [t for t in times.tolist() if begin <= t < begin + 4]
+        assert graph.edges()[2]["time"].tolist() == inside
+
+
 def test_events_are_sorted_by_time_and_keep_names() -> None:
     events = fg.TemporalEdges(["b", "a", "c"], ["a", "c", "b"], [3, 1, 3], [1.5, 2, 3])
     assert events.sources.tolist() == ["a", "b", "c"]

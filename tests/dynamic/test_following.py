@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import signal
+from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -293,6 +295,57 @@ def test_an_update_that_fails_leaves_the_result() -> None:
         result.update()
     assert (result.ranks == before).all()
     assert isinstance(result._following, Following)
+
+
+@pytest.mark.parametrize("name", ["triangle_count", "connected_components", "bfs"])
+def test_an_update_that_is_interrupted_is_made_up_for(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = undirected(np.arange(30), np.arange(1, 31))
+    options = {"sources": 0} if name == "bfs" else {}
+    call = partial(getattr(algorithms, name), graph, **options)
+    answer = {"bfs": "levels", "triangle_count": "triangles"}.get(name, "labels")
+    result, take = call(), algorithms._result.Result._take
+
+    def interrupt(self: Any, **answers: Any) -> None:
+        take(self, **answers)
+        raise KeyboardInterrupt
+
+    graph.insert_edges([0, 5], [2, 9])
+    with monkeypatch.context() as patch:
+        patch.setattr(algorithms._result.Result, "_take", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            result.update()
+    for reason in ("an update ended in an error", ""):
+        assert result.update().began_anew == reason
+        assert (getattr(result, answer) == getattr(call(), answer)).all()
+        graph.insert_edges([7], [9])
+
+
+def test_arrays_of_a_version_are_dropped_whatever_interrupts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = undirected([0, 1], [1, 2])
+    levels, arrays = bfs(graph, 0), fg.runtime.memory.graph_arrays.GraphArrays
+    forget = arrays.forget
+
+    def interrupt(self: Any, *stamps: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        forget(self, *stamps)
+
+    graph.insert_vertices(400)
+    graph.insert_edges(np.arange(2, 300), np.arange(3, 301))
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(arrays, "forget", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                bfs(graph, 0)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    levels.update()
+    for found in (levels, bfs(graph, 0)):
+        assert found.levels.tolist() == [*range(301), *[-1] * 102]
 
 
 def test_edge_values_are_found_by_their_names() -> None:

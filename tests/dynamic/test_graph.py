@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ from featgraph.graph.views.structure import edge_rows
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.dynamic.reached import reached
-from tests.dynamic.test_batches import Failing
+from tests.dynamic.test_batches import Failing, interrupted_at
 
 ATTRIBUTES = (
     "sources", "targets", "weights", "in_degree", "out_degree", "self_loops",
@@ -177,6 +180,9 @@ def test_names_are_numbered_in_the_order_of_appearance() -> None:
     assert graph.insert_vertices(["d", "f"]).vertices.tolist() == [5]
     assert graph.vertex_index("f") == 5
     graph.delete_vertices(["b"])
+    for find in (graph.vertex_index, graph.neighbors, graph.copy().vertex_index):
+        with pytest.raises(fg.GraphInputError, match="dead"):
+            find("b")
     assert graph.freeze().vertex_names == ("c", "a", "e", "d", "f")
     assert graph.insert_edges(["g"], ["b"]).vertices.tolist() == [1, 6]
     assert graph.vertex_names[1] == "g"
@@ -397,6 +403,36 @@ def test_bad_batches_change_nothing(name: str) -> None:
     assert graph.update([0], [1], weights=[3.0]).inserted == 1
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [[True, False], np.ones(2, np.longdouble), [[1.0], [2.0]], [1.0], ["a", "b"],
+     [1j, 2], np.ma.array([1.0, 2.0], mask=[True, False]), [np.nan, 1.0]],
+    ids=str,
+)  # fmt: skip
+def test_weights_that_a_fixed_graph_refuses_are_refused(weights: Any) -> None:
+    graph = fg.DynamicGraph.from_edges([0], [1], vertex_count=3, weights=[1.0])
+    for call in (
+        fg.Graph.from_edges, fg.DynamicGraph.from_edges, graph.insert_edges
+    ):  # fmt: skip
+        with pytest.raises(fg.GraphInputError, match="weights"):
+            call([0, 1], [1, 2], weights=weights)
+    assert graph.version == 0
+    for shape in ((2, 0), (2, 2, 2)):
+        with pytest.raises(fg.GraphInputError, match="a row for each edge"):
+            fg.DynamicGraph.from_edges([0, 1], [1, 2], columns={"x": np.ones(shape)})
+
+
+def test_weights_of_two_bytes_are_taken() -> None:
+    ends, weights = ([0, 1, 2], [1, 2, 0]), np.array([1, 2, 3], np.float16)
+    graph = fg.DynamicGraph.from_edges(*ends, weights=weights, target="cpu")
+    for run in (algorithms.pagerank, partial(algorithms.sssp, sources=0)):
+        found, wanted = run(graph), run(graph.freeze())
+        name = "ranks" if run is algorithms.pagerank else "distances"
+        assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+    with pytest.raises(fg.StateError, match="cannot be stored"):
+        fg.State(graph, w=graph.column("weight"))
+
+
 def test_a_batch_waits_for_no_superstep_of_another_thread() -> None:
     graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
     state = fg.State(graph, x=fg.vertex_property(0.0))
@@ -461,6 +497,29 @@ def test_ids_that_were_given_out_again_are_filled_behind_the_log() -> None:
     assert state["x"].tolist() == [1, 9, 3, 9]
 
 
+@pytest.mark.parametrize("directed", [True, False])
+def test_values_of_edges_are_saved_in_the_order_of_insertion(
+    directed: bool, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    graph = reached(rng, 30, directed=directed, batches=2)
+    count = graph.given_edge_count
+    state = fg.State(
+        graph, w=graph.column("weight"), note=fg.edge_property(np.arange(count)),
+        both=fg.edge_property(0, per_direction=not directed),
+    )  # fmt: skip
+    for _ in range(2):
+        ends, weights = rng.integers(0, 30, (2, 40)), np.ones(40, np.float32)
+        graph.update(*ends, rng.random(40) < 0.5, weights=weights)
+    state["both"] = np.arange(len(state["both"]))
+    state.save(tmp_path / "state")
+    again = fg.State.load(tmp_path / "state", graph)
+    for name in state:
+        np.testing.assert_array_equal(again[name], state[name])
+    graph.delete_edges(graph.sources[:9], graph.targets[:9])
+    np.testing.assert_array_equal(again["note"], state["note"])
+
+
 def test_values_that_were_given_follow_deletions() -> None:
     graph = fg.DynamicGraph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], target="cpu")
     state = fg.State(graph, note=fg.edge_property(np.array([5, 6, 7, 8])))
@@ -470,8 +529,24 @@ def test_values_that_were_given_follow_deletions() -> None:
     assert state["note"].tolist() == [8]
 
 
+def failing_at(turn: int, call: Callable[[], Any]) -> bool:
+    """Have one allocation of a call fail; return whether the call ended before."""
+    left = [turn]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (batches, given, graphs, pools, rows, stores, views):
+            patch.setattr(module, "np", Failing(left))
+        try:
+            call()
+        except MemoryError:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("fails", [failing_at, interrupted_at])
 @pytest.mark.parametrize("kind", ["update", "delete_vertices"])
-def test_a_graph_and_its_store_have_one_version_whatever_fails(kind: str) -> None:
+def test_a_graph_and_its_store_have_one_version_whatever_fails(
+    kind: str, fails: Callable[[int, Callable[[], Any]], bool]
+) -> None:
     rng = np.random.default_rng(3)
     graph = fg.DynamicGraph.from_edges(
         *rng.integers(0, 30, (2, 90)), weights=rng.random(90), names=True,
@@ -489,24 +564,20 @@ def test_a_graph_and_its_store_have_one_version_whatever_fails(kind: str) -> Non
     change(wanted)
     before = [graph.digest, graph.vertex_names]
     after = [wanted.digest, wanted.vertex_names]
-    for turn in range(1000):
-        tried, is_over, left = graph.copy(), True, [turn]
-        with pytest.MonkeyPatch.context() as patch:
-            for module in (batches, given, graphs, pools, rows, stores, views):
-                patch.setattr(module, "np", Failing(left))
-            try:
-                change(tried)
-            except MemoryError:
-                is_over = False
+    is_over, turn = False, 0
+    while not is_over:
+        tried = graph.copy()
+        is_over = fails(turn, partial(change, tried))
+        turn += 1
         assert tried.version == tried._store.version
         if tried.version == graph.version:
             assert [tried.digest, tried.vertex_names] == before
             change(tried)
+        else:
+            assert tried.delete_edges([], []).version == wanted.version
         tried.audit()
         assert [tried.digest, tried.vertex_names] == after
         assert tried.version == wanted.version
-        if is_over:
-            break
     assert turn > 20
 
 

@@ -10,6 +10,7 @@ import pytest
 import featgraph as fg
 from featgraph import algorithms
 from featgraph.graph.views.view import VertexSet
+from featgraph.networkx import NetworkXGraph
 from featgraph.program import given
 from featgraph.program.active import pack_mask
 from featgraph.runtime.memory import graph_arrays
@@ -179,7 +180,8 @@ def test_no_vertex_lives() -> None:
 def test_networkx_gets_no_dead_vertices() -> None:
     graph = grid(6)
     graph.delete_vertices([2])
-    assert list(graph.to_networkx()) == [0, 1, 3, 4, 5]
+    for made in (graph.to_networkx(), NetworkXGraph.from_graph(graph)):
+        assert list(made) == [0, 1, 3, 4, 5]
 
 
 def test_dead_vertices_are_refused() -> None:

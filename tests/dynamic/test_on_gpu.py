@@ -518,6 +518,39 @@ def test_rows_are_packed_without_another_pool(
     np.testing.assert_equal(edges_in(both[1]), edges_in(both[0]))
 
 
+def test_allocations_of_a_batch_may_fail(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is as before then, and takes the same batch afterwards."""
+    have_blocks(monkeypatch, 0, 2, 32)
+    store = EdgeStore(20, duplicates="last", columns=SPEC, target="cuda")
+    ends = np.random.default_rng(4).integers(0, 20, (3, 2, 30))
+    values, make = {"weight": np.arange(30.0)}, arrays.empty
+    store.apply(store.checked(*ends[0], True, values, 20))
+    batch, after = store.checked(*ends[1], ends[2, 0] < 12, values, 20), store.copy()
+    after.apply(batch)
+    for turn in range(0, 100, 6):
+        tried, left = store.copy(), iter(range(turn))
+
+        def fail(*given: Any, left: Iterator[int] = left) -> Any:
+            if next(left, None) is None:
+                raise fg.DeviceMemoryError("there is no memory")
+            return make(*given)
+
+        monkeypatch.setattr(arrays, "empty", fail)
+        try:
+            tried.apply(batch)
+        except fg.DeviceMemoryError:
+            require_same([store, tried])
+        else:
+            break
+        finally:
+            monkeypatch.setattr(arrays, "empty", make)
+        tried.apply(batch)
+        require_same([after, tried])
+    assert turn > 12
+
+
 @pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("along", ["in", "out", "undirected"])
 def test_edges_of_deleted_vertices_stay_on_the_gpu(

@@ -1,7 +1,8 @@
 """Faults planted in the passes of a batch on the CPU: the model of a store finds all.
 
-Kernels run as functions of Python, in a process of their own, so that no fault is kept
-in a cache. Runs of few slots count as long ones there: small stores cut them, too.
+The lines that kernels run for a small batch are counted, too. Kernels run as functions
+of Python, in a process of their own, so that no fault is kept in a cache. Runs of few
+slots count as long ones there: small stores cut them, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import numpy as np
 import pytest
 
 from featgraph.base import store
+from featgraph.dynamic.batches import checked_batch
+from featgraph.dynamic.store import EdgeStore
 
 _KERNELS, _POOL = "kernels_cpu", "pools RowPool"
 #: So many graphs are tried at most to find a fault.
@@ -161,7 +164,29 @@ def find_faults() -> None:
             except Exception as error:
                 found[str(fault)] = seed, repr(error)
         vars(kernels_cpu).update(before)
-    print(json.dumps(found))
+    print(json.dumps([found, lines_of_a_batch(64), lines_of_a_batch(2048)]))
+
+
+def lines_of_a_batch(count: int) -> int:
+    """Count the lines of kernels that a batch runs on a ring of so many vertices."""
+    first, lines = np.arange(count), [0]
+    made = EdgeStore.from_edges(
+        first, np.roll(first, -1), vertex_count=count, duplicates="last"
+    )
+    made.pool("both")
+    made.give_ids()
+    batch = checked_batch([1, 2, 5], [2, 9, 5], [False, True, True], {}, {}, count)
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if "kernels" not in frame.f_code.co_filename:
+            return None
+        lines[0] += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    made.apply(batch)
+    sys.settrace(None)
+    return lines[0]
 
 
 def test_planted_faults_are_found() -> None:
@@ -173,5 +198,6 @@ def test_planted_faults_are_found() -> None:
         text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found, *lines = json.loads(done.stdout.splitlines()[-1])
     assert found.keys() == FAULTS.keys()
+    assert lines[0] == lines[1] > 100

@@ -82,6 +82,19 @@ def test_an_order_has_each_edge_of_the_domain_once() -> None:
             run(fg.foldmap(mix), LOOPED, order=order)
 
 
+@fg.edge(exclusive=True)
+def add_weight(f, u, v, e, d):
+    d.n[u] = 3 * d.n[u] + d.c[e]
+    return True
+
+
+def test_functions_of_no_feature_read_values_of_edges() -> None:
+    graph = fg.Graph.from_edges([0, 1, 0], [1, 2, 2])
+    state = fg.State(graph, n=fg.vertex_property(1), c=fg.edge_property([5, 6, 7]))
+    fg.edgemap(add_weight)(state, target="cpu")
+    assert state["n"].tolist() == [31, 9, 1]
+
+
 # Refusals, by the folder and the interpreter or by one of them
 
 

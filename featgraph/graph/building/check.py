@@ -21,6 +21,8 @@ __all__ = [
     "flat_array",
     "require_between_sides",
     "require_ids",
+    "require_numbers",
+    "require_real",
     "vertex_ids",
 ]
 
@@ -226,17 +228,23 @@ def checked_weights(
             got=f"{array.size} {role} for {given_edge_count} edges",
             expected=f"shape ({given_edge_count},)",
         )
-    if array.size and (array.dtype.kind not in "fiu" or array.dtype.itemsize > 8):
-        raise GraphInputError(
-            f"{role} must be real numbers",
-            where=role,
-            got=f"dtype {array.dtype}, first value {array[0]!r}",
-            expected="float16, float32, float64 or an integer dtype",
-            fix="cast with .astype(numpy.float32)",
-        )
+    if array.size:
+        require_real(array.dtype, role)
     require_numbers(array, role)
     dtype = array.dtype.newbyteorder("=") if array.size else np.dtype(np.float64)
     return np.array(array, dtype=dtype, order="C", copy=True)
+
+
+def require_real(dtype: np.dtype[Any], role: str, kinds: str = "fiu") -> None:
+    """Raise GraphInputError unless a dtype is of these kinds and of 64 bits or less."""
+    if dtype.kind not in kinds or dtype.itemsize > 8:
+        raise GraphInputError(
+            f"{role} must be real numbers",
+            where=role,
+            got=f"dtype {dtype}",
+            expected="float16, float32, float64 or an integer dtype",
+            fix="cast with .astype(numpy.float32)",
+        )
 
 
 def require_numbers(array: NDArray[Any], role: str) -> None:

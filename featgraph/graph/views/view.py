@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.base.dataclass import dataclass, field, replace
+from featgraph.base.interrupts import deferred_interrupts
 
 __all__ = [
     "GraphView",
@@ -278,9 +279,10 @@ class GraphView:
         graph = self._graph() or self.graph
         then, now = self._at, graph.stamps
         if now is not then:
-            self._at = now
-            self._find_sizes()
-            self.forget(then, now)
+            with deferred_interrupts():  # else stale entries could stay for ever
+                self._at = now
+                self._find_sizes()
+                self.forget(then, now)
 
     def forget(self, then: Stamps, now: Stamps) -> None:
         """Drop cached entries of stamps that differ between `then` and `now`."""

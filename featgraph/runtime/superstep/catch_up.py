@@ -130,9 +130,11 @@ def _add_batches(added: Added, plan: FoldPlan, state: State, changes: Any) -> No
     """Add the vertices that batches of a graph have made due and active."""
     facts, directed, born = plan.facts, state.graph.directed, changes.born
     inserted, deleted, dead = changes.inserted, changes.deleted, changes.dead.size
+    both = (1,) if directed else (0, 1)
+    counted = [_ends(pairs, both).size for pairs in (inserted, deleted)]
     is_moved = {
         "vertex_count": born.size, "living_count": born.size or dead,
-        "edge_count": inserted[0].size != deleted[0].size,
+        "edge_count": counted[0] != counted[1],
     }  # fmt: skip
     counts = [name for name in is_moved if is_moved[name] and name in facts.scalars]
     if counts:
@@ -186,13 +188,19 @@ def _with_other_degree(inserted: Any, deleted: Any, end: int, directed: bool) ->
     Vertices that gained as many edges as they lost are left out.
     """
     ends = (end,) if directed else (0, 1)
-    gained, lost = (
-        np.concatenate([pairs[e] for e in ends]) for pairs in (inserted, deleted)
-    )
+    gained, lost = (_ends(pairs, ends) for pairs in (inserted, deleted))
     gains = np.repeat([1.0, -1.0], [gained.size, lost.size])
     found, at = np.unique(np.concatenate([gained, lost]), return_inverse=True)
     ids: Ids = found[np.bincount(at, gains, found.size) != 0]
     return ids
+
+
+def _ends(pairs: Any, ends: tuple[int, ...]) -> Ids:
+    """Return some ends of edges; a loop, which is in one row once, has one."""
+    found = pairs[ends[0]]
+    if len(ends) == 2:
+        found = np.append(found, pairs[1][pairs[0] != pairs[1]])
+    return found  # type: ignore[no-any-return]
 
 
 def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:

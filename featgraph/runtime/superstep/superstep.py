@@ -93,11 +93,15 @@ class Superstep:
 
     def _bind(self, state: State) -> None:
         """Bind the kernel to the State and its graph."""
-        self.bound = bound = BoundState(self.kernel, state, self.device)
-        count = len(self.plan.phases)
-        self.phases = tuple(BoundPhase(bound, number) for number in range(count))
-        self._steps = [(own, *functions_for(own.phase)) for own in self.phases]
-        self.is_prepared = any(own.is_prepared for own in self.phases)
+        bound, count = (
+            BoundState(self.kernel, state, self.device),
+            len(self.plan.phases),
+        )
+        phases = tuple(BoundPhase(bound, number) for number in range(count))
+        steps = [(own, *functions_for(own.phase)) for own in phases]
+        self.is_prepared = any(own.is_prepared for own in phases)
+        # An interrupt comes before all of these, or behind them.
+        self.bound, self.phases, self._steps = bound, phases, steps
 
     def take_up(self, state: State) -> None:
         """Continue with another State of the same types on the same graph."""

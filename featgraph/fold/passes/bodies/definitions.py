@@ -71,7 +71,7 @@ def defined(facts: BodyFacts) -> Define:
     function, form = facts.function, facts.form
     body = [copied(statement) for statement in function.body]
     roles, given = facts.roles, facts.temporaries
-    if form in {"feature", "triangle"}:
+    if form in {"feature", "triangle"} and not function.kind.exclusive:
         unused = {"f"} if function.is_scalar else set()
         roles = tuple(r for r in function.declared.roles if r not in unused)
     in_vectors = form in {"vectorized", "columns"} and not function.kind.writes_vertices
