@@ -143,9 +143,13 @@ class Names:
         return np.array(ids, np.int32)
 
     def put(self, names: list[Any], ids: Array, dead: Array = NONE) -> None:
-        """Store the names of new vertices; free those of deleted ones, `dead`."""
+        """Store the names of new vertices; free those of deleted ones, `dead`.
+
+        The name of a dead vertex is None: another one may get the name that it had.
+        """
         for vertex in dead.tolist():
             self.ids.pop(self.of[vertex], None)
+            self.of[vertex] = None
         for name, vertex in zip(names, ids.tolist(), strict=True):
             self.of[vertex : vertex + 1] = [name]
             self.ids[name] = vertex
