@@ -122,8 +122,12 @@ def test_long_rows(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, seed: int) -> None
     check_long_rows(np.random.default_rng(seed))
 
 
-def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
+@pytest.mark.parametrize("blocks", BY_BLOCKS)
+def test_lanes_in_drawn_orders(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, blocks: str
+) -> None:
     """One row gets everything; no answer depends on which lane comes first."""
+    have_blocks(monkeypatch, *BY_BLOCKS[blocks])
     both = [
         EdgeStore(40, duplicates="last", columns=SPEC, target=target)
         for target in ("cpu", "cuda")
@@ -151,7 +155,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
     "gap": ("now += before - gone_before(at + number, d)", "now -= 0", 8),
     "warp": ("cuda.syncwarp()\n        for k", "for k", 0),
-    "kept": ("if stays and now - target < low:", "if False:", 5),
+    "kept": ("if stays and now - target < low:", "if False:", 1),
     "first": ("high = min(high, d.wide[passes.COPY_AT, first + 1])", "high = low", 0),
     "appended": (
         "if turn > first:\n            meet_grid(d)",
