@@ -4,8 +4,8 @@ A result of an `fg.DynamicGraph` keeps a `Following`: the call that made it, and
 version of the graph. An update either continues from the values of the result, by the
 algorithm's own `Result._resume`, or calls the algorithm again with the same arguments
 and takes over all attributes of the new result. `ends_of` and `spread` are the parts of
-`_resume` that algorithms with minima (components, shortest paths) share: where an
-insertion may lower a value, and the supersteps from there.
+`_resume` that algorithms with minima or trees (components, shortest paths, label
+propagation) share: where an insertion may lower a value, and the supersteps from there.
 """
 
 from __future__ import annotations

@@ -193,10 +193,9 @@ def follow_paths(
     if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
         following.too_many = gone
         return f"{lost.size} vertices had their paths along edges that went"
-    again = sources[np.asarray(state["predecessor"])[sources, 0] != sources]
-    state.put(
-        name, again, kept.start
-    )  # ids of deleted sources that were given out again
+    # Ids of deleted sources that were given out again, and sources with lost loops.
+    again = sources[np.isin(sources, np.concatenate([changes.born, lost]))]
+    state.put(name, again, kept.start)
     state.put("predecessor", again, again[:, None])
     least, rises = int("weight" not in lengths), kept.start > far
     due = ends_of(state, name, changes, lost, length=least, rises=rises)

@@ -179,8 +179,9 @@ follow_labels = fg.foldmap(smallest_around, adopt_from)
 #: An update begins anew after changes of more than 1 / SHARE of the edges, or if more
 #: than 1 / MOST_LOST of the vertices had their labels along deleted edges.
 SHARE, MOST_LOST = 8, 16
-#: After deletions, an update also begins anew if labels spread along more edges.
-DEEPEST = 64
+#: After deletions, an update also begins anew if labels spread along more edges than
+#: `DEEPEST`, or along `SHALLOW` ones to less than a share of 1 / MOST_FAR.
+DEEPEST, SHALLOW, MOST_FAR = 64, 6, 8
 #: The label of vertices that have none yet.
 UNKNOWN = np.iinfo(np.int32).max
 
@@ -272,13 +273,21 @@ def _planted(
     tops = np.append(np.flatnonzero(labels == vertices[: labels.size]), changes.born)
     begun[tops] = tops
     state = _state_of(graph, begun, iterated=True)
+    runs = [fg.iterate(follow_labels, state, active=tops, supersteps=SHALLOW, **where)]
+    if not runs[0].converged:
+        spread_to = np.count_nonzero(state["label"] != UNKNOWN) - tops.size
+        if spread_to * MOST_FAR < graph.living_count - tops.size:
+            return (
+                state,
+                f"labels come along more than {SHALLOW} edges to most vertices",
+            )
     options = where | {"supersteps": DEEPEST}
-    runs = [fg.iterate(follow_labels, state, active=tops, **options)]
+    runs.append(fg.iterate(follow_labels, state, **options))
     apart = np.flatnonzero(state["label"] > vertices)
     state.put("previous", apart, -1)
     _stand_alone(state, apart)
     runs.append(fg.iterate(follow_labels, state, active=apart, **options))
-    if not all(run.converged for run in runs):
+    if not all(run.converged for run in runs[1:]):
         return state, f"labels come along more than {DEEPEST} edges"
     edges = [run.evaluated for run in runs if run.evaluated is not None]
     return state, (sum(run.supersteps for run in runs), sum(edges) if edges else None)

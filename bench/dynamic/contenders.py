@@ -150,13 +150,17 @@ class Rebuilt(Holder):
 
 def sorted_once(keys: Array, weights: Array) -> tuple[Array, Array]:
     """Return keys in ascending order, each once, with the last of its weights."""
-    order = np.argsort(keys, kind="stable")
-    order = order[np.append(np.diff(keys[order]) != 0, True)[: keys.size]]
+    order = keys.argsort(kind="stable")
+    is_last = keys[order][1:] != keys[order][:-1]
+    order = order[np.append(is_last, np.ones_like(is_last, shape=min(keys.size, 1)))]
     return keys[order], weights[order]
 
 
 class Sorted(Holder):
-    """Sorted keys of all edges: each batch is put behind them, and all are sorted."""
+    """Sorted keys of all edges: each batch is put behind them, and all are sorted.
+
+    The same functions work on arrays of CuPy.
+    """
 
     def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
         self.keys, self.weights = sorted_once(edges.keys(), edges.weights)
@@ -168,7 +172,8 @@ class Sorted(Holder):
         self.keys, self.weights = sorted_once(keys, weights)
 
     def delete(self, batch: Edges) -> None:
-        gone = np.sort(batch.keys())
+        gone = batch.keys()
+        gone.sort()
         place = np.searchsorted(gone, self.keys).clip(max=gone.size - 1)
         is_left = gone[place] != self.keys
         self.keys, self.weights = self.keys[is_left], self.weights[is_left]
@@ -206,6 +211,40 @@ class Merged(Sorted):
 
     def delete(self, batch: Edges) -> None:
         self.insert(batch, is_deletion=True)
+
+
+class SortedOnGpu(Sorted):
+    """Sorted keys on a GPU, by CuPy."""
+
+    package, is_there = "cupy", True
+
+    @classmethod
+    def place(cls, edges: Edges) -> Edges:
+        return Edges(*map(import_module("cupy").asarray, vars(edges).values()))
+
+    def rows(self) -> tuple[Array, Any]:
+        lengths, weights = super().rows()
+        return lengths.get(), weights.get()
+
+
+class MergedOnGpu(SortedOnGpu):
+    """The same; a batch is sorted, and its edges are put at their places."""
+
+    def insert(self, batch: Edges) -> None:
+        more, values = sorted_once(batch.keys(), batch.weights)
+        place = np.searchsorted(self.keys, more)
+        is_there = self.keys[place.clip(max=self.keys.size - 1)] == more
+        self.weights[place[is_there]] = values[is_there]
+        place = place[~is_there]
+        place += np.arange(place.size, like=place)
+        old = self.keys, self.weights
+        is_old = np.ones_like(is_there, shape=old[0].size + place.size)
+        is_old[place] = False
+        made = []
+        for array, new in zip(old, (more, values), strict=True):
+            made.append(np.empty_like(array, shape=is_old.size))
+            made[-1][is_old], made[-1][place] = array, new[~is_there]
+        self.keys, self.weights = made
 
 
 class SciPy(Holder):
@@ -314,6 +353,8 @@ CONTENDERS: dict[str, type[Holder]] = {
     "SciPy A + B": SciPy,
     "sort all": Sorted,
     "from_edges": Rebuilt,
+    "merge on the GPU": MergedOnGpu,
+    "sort on the GPU": SortedOnGpu,
     "dynamic, 0 columns": variant(columns=0),
     "dynamic, 0 columns, on the GPU": variant(columns=0, is_there=True),
     "dynamic, 4 columns": variant(columns=4),

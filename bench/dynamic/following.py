@@ -8,7 +8,8 @@ that are inserted join vertices of close ids where these are close in the graph,
 (`NEAR`), and elsewhere ends of edges.
 
 Edges that gathers evaluate are counted on a CPU, where calls count theirs, too. With
-``epsilon``, calls of PageRank have the form of updates, and stop by it alone.
+``epsilon``, calls of PageRank have the form of updates, and stop by it alone. Labels
+spread from one vertex in a hundred, in three classes.
 
 On a GPU: ``--target cuda --graph kron21,delaunay20 --sizes 1 1000 1e-5``.
 """
@@ -22,12 +23,14 @@ from typing import Any
 
 import numpy as np
 
+import featgraph as fg
 from bench.dynamic.batches import add, draw_batch, edges_once, made
 from bench.dynamic.contenders import Edges, joined
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.timing import Contender, with_answers
 from featgraph import algorithms
+from featgraph.algorithms.label_propagation import verify_label_propagation
 
 #: Name of a call -> the algorithm, its arguments, the answer that is compared, and
 #: whether exactly. Of `epsilon`, there are so many for 1 / V.
@@ -40,6 +43,7 @@ FOLLOWED: dict[str, tuple[str, dict[str, Any], str, bool]] = {
     "bfs": ("bfs", {"sources": 0}, "levels", True),
     "sssp": ("sssp", {"sources": 0}, "distances", True),
     "sswp": ("sswp", {"sources": 0}, "widths", True),
+    "label_propagation": ("label_propagation", {}, "distributions", False),
 }
 #: Graphs whose vertices of close ids are close, too, begin with one of these.
 NEAR = ("bricks", "delaunay", "grid", "rgg", "road")
@@ -90,19 +94,31 @@ def mixed_batch(
     return joined(*parts), insert, ~insert
 
 
+def followed(
+    what: str, graph: fg.Graph, target: str
+) -> tuple[partial[Any], str, float]:
+    """Return a call of an algorithm, its answer's name, and a bound of the error."""
+    algorithm, given, name, is_exact = FOLLOWED[what]
+    bound = 0.0 if is_exact else 2 / 0.15 * 0.85 * graph.vertex_count * 1e-6
+    if "epsilon" in given:
+        epsilon = given["epsilon"] / graph.vertex_count
+        given = {"epsilon": epsilon, "tol": None, "dangling": "renormalize"}
+        # The second factor is of the sum of ranks before they are renormalized.
+        bound = 2 / 0.15 * graph.vertex_count * epsilon * 2 / 0.15
+    if what == "label_propagation":  # whose answers are verified
+        rng, count, bound = np.random.default_rng(SEED), graph.vertex_count, np.inf
+        labelled, classes = rng.random(count) < 0.01, rng.integers(0, 3, count)
+        given = {"labels": np.where(labelled, classes, -1)}
+    call = partial(getattr(algorithms, algorithm), graph, target=target, **given)
+    return call, name, bound
+
+
 def compare(
     graph: Any, batch: tuple[Edges, Any, Any], what: str, arguments: argparse.Namespace
 ) -> dict[str, tuple[list[Any], dict[str, Any]]]:
     """Return trials of updates and of new calls, with checks and edges evaluated."""
-    algorithm, given, name, is_exact = FOLLOWED[what]
     edges, *inserts = batch
-    epsilon, tol = given.get("epsilon"), 1e-6
-    if epsilon is not None:
-        tol = epsilon = epsilon / graph.vertex_count
-        given = {"epsilon": epsilon, "tol": None, "dangling": "renormalize"}
-    call = partial(
-        getattr(algorithms, algorithm), graph, target=arguments.target, **given
-    )
+    call, name, bound = followed(what, graph, arguments.target)
     result, checks = call(), {"ok": True}
     steps = update, anew = Contender("update", result.update), Contender("call", call)
     taken: dict[str, list[Any]] = {"update": [], "call": []}
@@ -112,14 +128,13 @@ def compare(
             taken[step.name].append(step.time_both(arguments.target))
         found, expected = (np.asarray(getattr(with_answers(one), name))
                            for one in (result, anew.answer))  # fmt: skip
-        if is_exact:
-            checks["ok"] &= np.array_equal(found, expected)
-        else:
+        if bound:
             checks["error"] = float(np.abs(found - expected).sum())
-            bound = 2 / 0.15 * graph.vertex_count * tol * (1 if epsilon else 0.85)
-            if epsilon:  # of the sum of ranks before they are renormalized
-                bound *= 2 / 0.15
             checks["ok"] &= checks["error"] <= bound
+        else:
+            checks["ok"] &= np.array_equal(found, expected)
+        if what == "label_propagation":
+            verify_label_propagation(graph, call.keywords["labels"], found)
     done, evaluated = update.answer, anew.answer.run.evaluated
     fields = {
         "update": {"evaluated": done.edges, "anew": done.began_anew},

@@ -1,12 +1,13 @@
-"""A window that moves over a stream, and three results that follow it.
+"""A window that moves over a stream, and results that follow it.
 
 ``following`` updates the graph and its results by each batch. ``anew`` builds a graph
 of the events of the interval, and calls the algorithms on it. Both have the same edges;
-its vertices have numbers beforehand, and are those of all events.
+its vertices have numbers beforehand, and are those of all events. An undirected graph
+has each pair once and no loops; its results are PageRank, components and triangles.
 
-With ``--directed``, each event is an edge of its own, also loops. PageRank then has an
-`epsilon`, too, and there are no triangles. Edges that gathers evaluate are counted as
-in `bench.dynamic.following`, where calls are on the graph that changes.
+With ``--directed``, each event is an edge, and the results are PageRank by `epsilon`
+and components. On a CPU, edges are counted that updates evaluate, and calls on the same
+graph; components that are linked anew pass over each edge once.
 
 The stream is sx-mathoverflow where it is below ``$FEATGRAPH_DATA``. Without it, one is
 drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
@@ -16,8 +17,8 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,10 @@ import numpy as np
 
 import featgraph as fg
 from bench.dynamic.batches import add
+from bench.dynamic.following import followed
 from bench.graphs import SEED, data_folder
 from bench.record import Recorder
-from bench.timing import Contender, time_both, with_answers
-from featgraph.algorithms import connected_components, pagerank, triangle_count
-from featgraph.algorithms.connected_components import verify_connected_components
-from featgraph.algorithms.pagerank import verify_pagerank
-from featgraph.algorithms.triangle_count import verify_triangle_count
+from bench.timing import Contender, with_answers
 from featgraph.graph import generators
 
 DEFAULTS = {
@@ -41,72 +39,67 @@ DEFAULTS = {
 }  # fmt: skip
 DAY = 86400
 FILE = "medium/sx-mathoverflow.txt.gz"
-ALGORITHMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
-    "pagerank": (pagerank, verify_pagerank, "ranks"),
-    "components": (connected_components, verify_connected_components, "labels"),
+#: By whether the graph is directed: policies, and results that follow.
+POLICIES = {
+    False: {"directed": False, "duplicates": "last", "loops": "drop"},
+    True: {"directed": True, "duplicates": "keep", "loops": "keep"},
 }
-TRIANGLES = {"triangles": (triangle_count, verify_triangle_count, "triangles")}
-#: Of `epsilon`, so many for 1 / V.
-EPSILONS = {"pagerank, 1e-2 / V": 1e-2, "pagerank, 1e-4 / V": 1e-4}
+RESULTS = {
+    False: ("pagerank", "connected_components", "triangle_count"),
+    True: ("pagerank, 1e-2 / V", "pagerank, 1e-4 / V", "connected_components"),
+}
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time a step of both, and each part of it; ``--repeat`` steps."""
     events, name = read_events()
-    target, directed = arguments.target, arguments.directed
+    target = arguments.target
     length, step = (days * DAY for days in arguments.days)
     start = events.times[0] + arguments.skip * DAY
     window = events.window(length=length, step=step, start=start)
-    duplicates, loops = ("keep", "keep") if directed else ("last", "drop")
-    graph = window.graph(
-        directed=directed, duplicates=duplicates, loops=loops, target=target
-    )
-    chosen = ALGORITHMS | ({} if directed else TRIANGLES)
-    several = {what: call for what, (call, _, _) in chosen.items()}
-    for what, epsilon in EPSILONS.items() if directed else ():
-        several[what] = partial(
-            pagerank, epsilon=epsilon / graph.vertex_count, tol=None,
-            dangling="renormalize",
-        )  # fmt: skip
-    results = {what: call(graph, target=target) for what, call in several.items()}
+    is_directed, kind = arguments.directed, "un" * (not arguments.directed) + "directed"
+    graph = window.graph(**POLICIES[is_directed], target=target)
+    results = {what: follow(graph, what, target) for what in RESULTS[is_directed]}
     taken: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    evaluated: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    counts: dict[str, list[Any]] = defaultdict(list)
     sizes = []
     for number, batch in enumerate(islice(window, arguments.repeat + 2)):
-        steps = {what: Contender(what, r.update) for what, r in results.items()}
-        calls = {"graph": partial(graph.update, batch)}
-        calls |= {what: one.run for what, one in steps.items()}
-        time_steps(calls, "following", taken, target)
-        for what, result in results.items():
-            with_answers(result)
-            done = steps[what].answer
-            edges = result.run.evaluated if done.began_anew else done.edges
-            evaluated["following", what].append(edges)
+        parts = [Contender("graph", partial(graph.update, batch))]
+        parts += [Contender(what, result.update) for what, result in results.items()]
+        time_steps(parts, taken, "following", target)
+        for part in parts[1:]:
+            with_answers(results[part.name])
+            if is_directed and target == "cpu":
+                run = follow(graph, part.name, target).run
+                all_, done = run.evaluated or graph.edge_count, part.answer.edges
+                counts[part.name].append((all_ if done is None else done, all_))
         begin = window.start + (number + 1) * step
-        make = partial(built, events, begin, begin + length, duplicates, directed)
-        fresh = Contender("graph", make)
-        calls = {"graph": fresh.run}
-        for what, call in several.items():
-            calls[what] = lambda c=call, f=fresh: c(f.answer, target=target)
-        time_steps(calls, "anew", taken, target)
-        for what, call in several.items() if directed else ():
-            made = call(graph, target=target)  # a fixed graph counts none
-            evaluated["anew", what].append(made.run.evaluated)
+        interval = events, begin, begin + length, POLICIES[is_directed]
+        fresh = [Contender("graph", partial(built, *interval))]
+        fresh += [Contender(n, lambda n=n, g=fresh[0]: follow(g.answer, n, target))
+                  for n in results]  # fmt: skip
+        time_steps(fresh, taken, "anew", target)
         sizes.append(len(batch))
     days = "{} d by {} d".format(*arguments.days)
     about = {
-        "window": f"{name}, {days}, {'' if directed else 'un'}directed",
-        "updates": float(np.mean(sizes)), "edges": graph.given_edge_count,
+        "window": f"{name}, {days}, {kind}", "updates": float(np.mean(sizes)),
+        "edges": graph.given_edge_count,
     }  # fmt: skip
-    checks = checked(graph, results, chosen)
+    checks = checked(graph, results)
     for (contender, what), trials in taken.items():  # of which two warm up
-        own = checks if contender == "following" else None
-        edges = evaluated[contender, what][2:]
-        mean = float(np.mean(edges)) if edges and None not in edges else None
-        add(
-            recorder, contender, trials[2:], what=what, checks=own, evaluated=mean,
-            **about,
-        )  # fmt: skip
+        fields: dict[str, Any] = {}
+        if contender == "following":
+            fields["checks"] = checks
+            if what in counts:
+                done, calls = np.array(counts[what][2:]).T
+                fields |= {"evaluated": done.mean(), "by_calls": calls.mean(),
+                           "median_evaluated": np.median(done)}  # fmt: skip
+        add(recorder, contender, trials[2:], what=what, **fields, **about)
+
+
+def follow(graph: Any, what: str, target: str) -> Any:
+    """Call an algorithm."""
+    return followed(what, graph, target)[0]()
 
 
 def read_events() -> tuple[fg.TemporalEdges, str]:
@@ -120,42 +113,36 @@ def read_events() -> tuple[fg.TemporalEdges, str]:
 
 
 def built(
-    events: fg.TemporalEdges, begin: int, end: int, duplicates: str, directed: bool
+    events: fg.TemporalEdges, begin: int, end: int, options: dict[str, Any]
 ) -> fg.Graph:
     """Return the graph of an interval, with the vertices of all events."""
     first, last = np.searchsorted(events.times, [begin, end])
-    u, v = events._ends[:, first:last]
-    is_edge = directed | (u != v)
-    return fg.Graph.from_edges(
-        u[is_edge], v[is_edge], vertex_count=events._vertex_count, directed=directed,
-        duplicates=duplicates,
-    )  # fmt: skip
+    ends, left = events._ends[:, first:last], dict(options)
+    if left.pop("loops") == "drop":
+        ends = ends[:, ends[0] != ends[1]]
+    return fg.Graph.from_edges(*ends, vertex_count=events._vertex_count, **left)
 
 
 def time_steps(
-    steps: dict[str, Callable[[], Any]],
-    contender: str,
-    taken: dict[tuple[str, str], list[Any]],
-    target: str,
+    steps: list[Contender], taken: dict[Any, list[Any]], contender: str, target: str
 ) -> None:
     """Time each part of a step, and all: ms by the clock, and of processors."""
-    each = {what: time_both(call, target) for what, call in steps.items()}
+    each = {one.name: one.time_both(target) for one in steps}
     for what, ms in (each | {"step": sum(each.values())}).items():
         taken[contender, what].append(ms)
 
 
-def checked(
-    graph: Any, results: dict[str, Any], chosen: dict[str, Any]
-) -> dict[str, bool]:
+def checked(graph: Any, results: dict[str, Any]) -> dict[str, bool]:
     """Check the last answers on a frozen copy, by the verifiers and by new calls."""
     frozen, is_right = graph.freeze(), True
-    for what, (call, verify, name) in chosen.items():
-        found = np.asarray(getattr(results[what], name))
-        verify(frozen, found)
-        expected = np.asarray(getattr(call(frozen), name))
-        if what == "pagerank":
-            bound = 2 * 0.85 / 0.15 * frozen.vertex_count * 1e-6
+    for what, result in results.items():
+        call, name, bound = followed(what, frozen, "cpu")
+        found, expected = (np.asarray(getattr(one, name)) for one in (result, call()))
+        if bound:
             is_right &= bool(np.abs(found - expected).sum() <= bound)
         else:
             is_right &= np.array_equal(found, expected)
+        if "," not in what:
+            module = import_module(f"featgraph.algorithms.{what}")
+            getattr(module, f"verify_{what}")(frozen, found)
     return {"ok": is_right}

@@ -3,23 +3,28 @@
 *doublings* (aimGraph 6.2): slots and bytes an edge, and ms of batches, by the sizes of
 runs a doubling, each in a process of its own, on the CPU.
 
-*vertices* (6.5-6.10): insertion, and of that looking for names, taking ids from the
-queue, and writing rows, and deletion of drawn vertices with their edges: by their own
-rows where the graph is undirected or has rows along "out", by a sweep over all rows
-without.
+*vertices* (6.5-6.10): insertion, deletion of drawn vertices with their edges (by their
+own rows where the graph is undirected or has rows along "out", by a sweep over all rows
+without), and insertion again, which takes ids from the queue. Stages are looking for
+*names*, reading the *queue* of ids (once for names, too), and *rows*: plan and writes.
 
 *memory* (4.1-4.3): slots and bytes an edge over ``--rounds`` of as many insertions as
 deletions. Insertions are *uniform*, or *sweep* over rows, a tenth in each round, or
 updates insert or delete at *random*, in one batch. Edges may have copies. Compactions
-are rounds that lay all rows out; their share is their added time. With *no reuse*,
-freed memory is forgotten after each batch, and rows are never laid out.
+are rounds that lay all rows out; their share is their added time. *No reuse*: a pool of
+`NO_REUSE` slots an edge, whose free runs are forgotten before each batch.
 
 *balance* (7.1): updates after a batch: of stamps (degrees, traits and lists of hubs),
 and the time by which the next superstep exceeds the one after it.
 
-*algorithms* (7.2-7.4): each public algorithm on the graph and on its frozen copy, in
-turn: *fresh*, *aged* by `AGED` E updates that keep degrees, and *compacted*. The last
-rows are geometric means; ratios are of processors' time on the CPU.
+*pages* (7.2-7.4): `SWEEPS` sweeps of PageRank, and triangles, of an undirected graph of
+*sorted* or *drawn* edges: the dynamic graph and its frozen copy, with *orient* apart;
+on a GPU also the source's pages, by its ways to take them, with listing *pieces* apart.
+*First* calls on a graph bind its arrays; on a GPU they also finish orienting.
+
+*algorithms*: each public algorithm on the graph and on its frozen copy, in turn:
+*fresh*, *aged* by `AGED` E updates that keep degrees, and *compacted*. The last rows
+are geometric means; ratios are of processors' time on the CPU.
 """
 
 from __future__ import annotations
@@ -28,8 +33,10 @@ import argparse
 import subprocess
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
+from functools import partial, partialmethod
 from itertools import product
 from typing import Any
 from unittest import mock
@@ -39,15 +46,13 @@ import numpy as np
 import featgraph as fg
 from bench.dynamic.batches import add, draw_batch, edges_once, made, per_edge, repeated
 from bench.dynamic.contenders import Edges
+from bench.dynamic.pages import STRATEGIES, Pages
 from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder
 from bench.timing import Contender, by_clocks, time_both, with_answers
 from featgraph import algorithms
 from featgraph.dynamic import store as stores
 from featgraph.dynamic.inputs import Names
-from featgraph.dynamic.pools import numba_kernels
-from featgraph.dynamic.rows import Queues
-from featgraph.dynamic.store import EdgeStore
 
 Array = Any
 
@@ -58,6 +63,9 @@ DEFAULTS = {
 }  # fmt: skip
 #: Updates of the aged graph by its edges, and the batches that they come in.
 AGED, BATCH_SHARE = 10, 16
+#: Slots an edge of a pool without reuse: more than it takes in 100 rounds.
+NO_REUSE = 64
+SWEEPS = 10
 #: Edges to be deleted lie so far apart in the list of all.
 STRIDE = 7919
 CLASSES = 3
@@ -118,19 +126,10 @@ CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Make each table of each graph."""
     recorder.use(arguments.target)
-    for name, table in product(arguments.graph, arguments.tables):
-        recorder.attempt(table, partial(TABLES[table], arguments, recorder, name))
-
-
-def watched(owner: type, name: str, taken: list[Array], target: str) -> Any:
-    """Have calls of a method timed."""
-    method, returned = getattr(owner, name), [None]
-
-    def call(*given: Any) -> Any:
-        taken.append(time_both(lambda: returned.append(method(*given)), target))
-        return returned.pop()
-
-    return mock.patch.object(owner, name, call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        for name, table in product(arguments.graph, arguments.tables):
+            recorder.attempt(table, TABLES[table], arguments, recorder, name)
 
 
 def doublings(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
@@ -147,7 +146,7 @@ def doublings(arguments: argparse.Namespace, recorder: Recorder, name: str) -> N
 
 
 def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
-    """Insert vertices, and delete drawn ones with their edges."""
+    """Insert vertices, delete drawn ones with their edges, and insert again."""
     named, target = make_graph(name), arguments.target
     base, count = edges_once(named.graph), named.graph.vertex_count
     kinds = ["undirected", "undirected, names", "directed", "directed, out-rows"]
@@ -158,103 +157,109 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
         )
         if "out" in kind:
             graph.neighbors(0)
-        before, given = graph.vertex_count, np.arange(size) + count if names else size
-        known = np.unique(base.sources)
+        before, known = graph.vertex_count, np.unique(base.sources)
+        first, then = (
+            np.arange(2 * size).reshape(2, -1) + count if names else [size] * 2
+        )
         gone = np.random.default_rng(SEED).choice(known, min(size, count // 4), False)
         is_left = ~np.isin(base.sources, gone) & ~np.isin(base.targets, gone)
-        looked: dict[str, list[Array]] = {"names": [], "queue": [], "rows": []}
-        taken: dict[str, list[Array]] = {"insert": [], "delete": []}
+        left, living = int(is_left.sum()), before + size - gone.size
+        #: Operation -> method, argument, and vertices and edges after it.
+        steps: dict[str, tuple[str, Any, tuple[int, int]]] = {
+            "insert vertices": ("insert_vertices", first, (before + size, len(base))),
+            "delete vertices": ("delete_vertices", gone, (living, left)),
+            "insert vertices again": ("insert_vertices", then, (living + size, left)),
+        }
+        taken: dict[str, list[Array]] = defaultdict(list)
         checks = {"ok": True}
         for _ in range(arguments.repeat + 1):
             one = graph.copy()
             assert one.out_degree.size  # batches keep it from then on
-            with (
-                watched(Names, "look_up", looked["names"], target),
-                watched(EdgeStore, "next_vertices", looked["queue"], target),
-                watched(EdgeStore, "apply", looked["rows"], target),
-            ):
-                call = partial(one.insert_vertices, given)
-                taken["insert"].append(time_both(call, target))
-            checks["ok"] &= one.living_count == before + size
-            taken["delete"].append(
-                time_both(partial(one.delete_vertices, gone), target)
-            )
-            checks["ok"] &= one.given_edge_count == int(is_left.sum())
-        clock = int(target == "cpu")  # there, time of processors
-        stages = {
-            f"{stage}_ms": float(np.median([ms[clock] for ms in trials] or [0]))
-            for stage, trials in looked.items()
-        }
+            for operation, (method, given, after) in steps.items():
+                ms = by_stage(one, partial(getattr(one, method), given))
+                taken[operation].append(ms)
+                checks["ok"] &= (one.living_count, one.given_edge_count) == after
         for operation, trials in taken.items():
-            add(recorder, "dynamic", trials[1:], operation=f"{operation} vertices",
-                **stages, size=size, deleted_edges=int((~is_left).sum()),
-                checks=checks, kind=kind, graph=named.describe())  # fmt: skip
+            stages = zip(STAGES, np.median(trials[1:], 0)[2:].tolist(), strict=True)
+            add(recorder, "dynamic", [ms[:2] for ms in trials[1:]], kind=kind,
+                **dict(stages), operation=operation, size=size, checks=checks,
+                deleted_edges=len(base) - left, graph=named.describe())  # fmt: skip
+
+
+#: Methods that each stage of a change of vertices consists of.
+STAGES = {
+    "names_ms": ["look_up", "find", "put", "drop"], "queue_ms": ["next_vertices"],
+    "rows_ms": ["edges_with", "plan", "fit", "refit", "prepare", "apply"],
+}  # fmt: skip
+
+
+def by_stage(graph: fg.DynamicGraph, call: Callable[[], Any]) -> list[float]:
+    """Return ms of a call by both clocks, and those of its stages by one of these."""
+    store, spent = graph._store, dict.fromkeys(STAGES, 0.0)
+    owners = Names, type(store), type(store.pools["in"])
+
+    def timed(own: Any, stage: str, method: Any, *given: Any, **named: Any) -> Any:
+        one = Contender(stage, partial(method, own, *given, **named))
+        spent[stage] += one.time_both(store.target)[int(store.target == "cpu")]
+        return one.answer
+
+    with ExitStack() as stack:
+        for owner, (stage, methods) in zip(owners, STAGES.items(), strict=True):
+            for name in methods:
+                method = partialmethod(timed, stage, getattr(owner, name))
+                stack.enter_context(mock.patch.object(owner, name, method))
+        both = time_both(call, store.target)
+    return [*both, *spent.values()]
 
 
 def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
     """Insert and delete for many rounds."""
-    for kind in ("uniform", "sweep", "random", "uniform, no reuse"):
-        shares = dict.fromkeys(("MERGE_SHARE", "COMPACT_SHARE"), 0)
-        if "no reuse" not in kind:
-            shares = {share: getattr(stores, share) for share in shares}
-        with mock.patch.multiple(stores, **shares):
-            rounds(arguments, recorder, name, kind)
-
-
-def forget_free(graph: fg.DynamicGraph) -> None:
-    """Count all free slots below the top of each pool as lost."""
-    sizes = numba_kernels().SIZES
-    for pool in graph._store.pools.values():
-        pool.lost += int(pool.queues.counts @ sizes) + pool.region[1] - pool.region[0]
-        pool.queues, pool.region = Queues(np.int64, pool.memory, len(sizes)), (0, 0)
-
-
-def rounds(
-    arguments: argparse.Namespace, recorder: Recorder, name: str, kind: str
-) -> None:
-    """Insert and delete for many rounds, in one way."""
     named, target = make_graph(name), arguments.target
     base, count = edges_once(named.graph, both=True), named.graph.vertex_count
     size = min(max(arguments.sizes), len(base) // 16) // 2 * 2
-    keeps = "no reuse" not in kind
-    options = {} if keeps else {"capacity": arguments.rounds * len(base)}
-    rng, graph = np.random.default_rng(SEED), made(base, count, target, **options)
-    living = np.stack([base.sources, base.targets])
-    first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
-    for number in range(arguments.rounds):
-        insert = rng.permutation(size) < size // 2
-        ms, is_laid_out, whole = np.zeros(2), False, np.ones(size, np.bool_)
-        some = rng.integers(len(base)) + np.arange(size) * STRIDE
-        some, come = some % len(base), rng.integers(0, count, (2, size), np.int32)
-        if kind == "sweep":
-            come[1] = come[1] // 10 + number % 10 * (count // 10)
-        for mask in [insert] if kind == "random" else [whole, ~whole]:
-            ends = np.where(mask, come, living[:, some])
-            call = partial(graph.update, *ends, mask, weights=weights)
-            ms += time_both(partial(call, copies="first"), target)
-            is_laid_out |= not graph._store._aged
-            if not keeps:
-                forget_free(graph)
-        if kind == "random":  # each that comes takes the place of one that goes
-            come, some = come[:, insert], some[~insert]
-        living[:, some] = come
-        rows.append([*ms, is_laid_out, *per_edge(graph).values()])
-    expected = np.bincount(living[1], minlength=count)
-    checks = {"ok": np.array_equal(graph.in_degree, expected)}
-    taken = np.array(rows)
-    laid_out, ms = taken[:, 2] > 0, taken[:, int(target == "cpu")]
-    share = None  # of compactions, unless each round has one
-    if not laid_out.all():
-        share = float((ms - np.median(ms[~laid_out]))[laid_out].sum() / ms.sum())
-    common = {"kind": kind, "graph": named.describe()}
-    add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
-        checks=checks, compactions=int(laid_out.sum()), compaction_share=share, **first,
-        most_slots_per_edge=taken[:, 3].max(),
-        most_used_per_edge=taken[:, 4].max(), **common)  # fmt: skip
-    if keeps:
-        compaction = repeated(graph.compact, target, arguments.repeat, 5)
-        add(recorder, "dynamic", compaction, operation="compact", **per_edge(graph),
-            **common)  # fmt: skip
+    for kind, reuses in product(("uniform", "sweep", "random"), (True, False)):
+        patch = mock.patch.object(stores, "COMPACT_SHARE", 4 * reuses)
+        capacity = None if reuses else NO_REUSE * len(base)
+        rng = np.random.default_rng(SEED)
+        graph = made(base, count, target, capacity=capacity)
+        living = np.stack([base.sources, base.targets])
+        first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
+        for number in range(arguments.rounds):
+            insert = rng.permutation(size) < size // 2
+            ms, is_laid_out, whole = np.zeros(2), False, np.ones(size, np.bool_)
+            some = rng.integers(len(base)) + np.arange(size) * STRIDE
+            some, come = some % len(base), rng.integers(0, count, (2, size), np.int32)
+            if kind == "sweep":
+                come[1] = come[1] // 10 + number % 10 * (count // 10)
+            for mask in [insert] if kind == "random" else [whole, ~whole]:
+                ends = np.where(mask, come, living[:, some])
+                call = partial(graph.update, *ends, mask, weights=weights)
+                if not reuses:
+                    pool = graph._store.pools["in"]
+                    pool.queues.table[1], pool.region = pool.queues.table[0], (0, 0)
+                with patch:
+                    ms += time_both(partial(call, copies="first"), target)
+                is_laid_out |= not graph._store._aged
+            if kind == "random":  # each that comes takes the place of one that goes
+                come, some = come[:, insert], some[~insert]
+            living[:, some] = come
+            rows.append([*ms, is_laid_out, *per_edge(graph).values()])
+        expected = np.bincount(living[1], minlength=count)
+        checks = {"ok": np.array_equal(graph.in_degree, expected)}
+        taken = np.array(rows)
+        laid_out, ms = taken[:, 2] > 0, taken[:, int(target == "cpu")]
+        more = (ms - np.median(ms[~laid_out]))[laid_out].sum()
+        common = {"kind": kind if reuses else f"{kind}, no reuse",
+                  "graph": named.describe()}  # fmt: skip
+        add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
+            checks=checks, compactions=int(laid_out.sum()),
+            compaction_share=float(more / ms.sum()), **first,
+            most_slots_per_edge=taken[:, 3].max(),
+            most_used_per_edge=taken[:, 4].max(), **common)  # fmt: skip
+        if reuses:
+            compaction = repeated(graph.compact, target, arguments.repeat, 5)
+            add(recorder, "dynamic", compaction, operation="compact", **per_edge(graph),
+                **common)  # fmt: skip
 
 
 @fg.gather(into="found", combine="sum")
@@ -296,6 +301,68 @@ def balance(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
                 kind=kind, checks=checks, graph=named.describe())  # fmt: skip
 
 
+def pages(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
+    """Time PageRank and triangles on graphs and on the source's pages."""
+    named, target = make_graph(name), arguments.target
+    count, rng = named.graph.vertex_count, np.random.default_rng(SEED)
+    expected: dict[str, Array] = {}
+    for order in ("sorted", "drawn"):
+        once, both = (edges_once(named.graph, is_both) for is_both in (False, True))
+        if order == "drawn":
+            once, both = (edges[rng.permutation(len(edges))] for edges in (once, both))
+        graph = fg.DynamicGraph.from_edges(
+            once.sources,
+            once.targets,
+            vertex_count=count,
+            directed=False,
+            target=target,
+        )
+        runs = {"dynamic": partial(on_graph, graph.copy, target),
+                "static": partial(on_graph, graph.freeze, target)}  # fmt: skip
+        if target == "cuda":
+            held = Pages(Pages.place(both), count)
+            runs |= {f"pages, {how}": partial(on_pages, held, how, order == "sorted")
+                     for how in STRATEGIES}  # fmt: skip
+        for contender, make in runs.items():
+            taken: dict[str, list[Array]] = defaultdict(list)
+            for _ in range(arguments.repeat + 1):
+                calls = make()
+                for operation, call in calls.items():
+                    if operation in ("pagerank", "triangles"):
+                        taken[f"{operation}, first"].append(time_both(call, target))
+                    one = Contender(operation, call)
+                    taken[operation].append(one.time_both(target))
+                    calls[operation] = one.answer
+            ranks = calls["pagerank"] / calls["pagerank"].sum()
+            found = np.stack([ranks, calls["triangles"]])
+            expected.setdefault(order, found)
+            is_right = np.allclose(found, expected[order], [[1e-3], [0]], 0)
+            for operation, trials in taken.items():
+                add(recorder, contender, trials[1:], operation=operation, rows=order,
+                    checks={"ok": is_right}, graph=named.describe())  # fmt: skip
+
+
+def on_graph(make: Callable[[], fg.Graph], target: str) -> dict[str, Any]:
+    """Return calls on a new graph."""
+    graph, where = make(), {"target": target}
+    rank = partial(algorithms.pagerank, graph, tol=0.0, max_supersteps=SWEEPS,
+                   dangling="renormalize", **where)  # fmt: skip
+    return {
+        "pagerank": lambda: rank().ranks, "orient": partial(graph.orient, target),
+        "triangles": lambda: algorithms.triangle_count(graph, **where).triangles,
+    }  # fmt: skip
+
+
+def on_pages(held: Pages, how: str, is_sorted: bool) -> dict[str, Any]:
+    """Return calls on pages, which are taken by a strategy."""
+    pieces = held.pieces(how)
+    return {
+        "pieces": partial(held.pieces, how),
+        "pagerank": partial(held.ranks, pieces, SWEEPS),
+        "triangles": partial(held.triangles, pieces, is_sorted),
+    }
+
+
 def compare(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
     """Call algorithms on a graph that changes, and on its frozen copy."""
     named, target = make_graph(name), arguments.target
@@ -332,13 +399,11 @@ def time_pair(
         args, options = CALLS[what](given)
         call = partial(getattr(algorithms, what), given.graph, *args, **options)
         pair.append(Contender(what, lambda c=call: with_answers(c(target=target))))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fg.ConvergenceWarning)
-        while len(taken[1]) <= arguments.repeat and (
-            sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
-        ):
-            for one, trials in zip(pair, taken, strict=True):
-                trials.append(one.time_both(target))
+    while len(taken[1]) <= arguments.repeat and (
+        sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
+    ):
+        for one, trials in zip(pair, taken, strict=True):
+            trials.append(one.time_both(target))
     found, wanted = (
         next(np.asarray(getattr(r, a)) for a in ANSWERS if hasattr(r, a))
         for r in (one.answer for one in pair)
@@ -375,6 +440,6 @@ def age(graph: fg.DynamicGraph, base: Edges, pair: Array) -> None:
 
 TABLES: dict[str, Callable[[argparse.Namespace, Recorder, str], None]] = {
     "doublings": doublings, "vertices": vertices, "memory": memory,
-    "balance": balance, "algorithms": compare,
+    "balance": balance, "pages": pages, "algorithms": compare,
 }  # fmt: skip
 CHOICES = {"tables": TABLES, "only": CALLS}

@@ -1,4 +1,4 @@
-"""The cases of the tools: programs of the tests' bank in all variants of kernels."""
+"""The cases of the tools: programs in all variants of kernels, and batches of edges."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 from bench.record import ROOT
 
+#: Where programs of a case come from, or what it runs otherwise.
+KINDS = ("bank", "triangles", "monotone", "loops", "batches")
 #: Options of `fg.iterate`. "graph", "on", "packed" and "checked" are for the child.
 VARIANTS: dict[str, dict[str, Any]] = {
     "pull": {"direction": "pull"},
@@ -31,6 +33,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 NARROW, WIDE = (1, 3, 8, 10), (17, 33, 64)
 #: Mean degrees: they decide how many edges a warp takes at a time.
 DEGREES = (2, 8)
+#: Batches of a dynamic graph: its vertices, sizes, and most entries of one block.
+BATCHES: dict[str, tuple[int, list[int], int]] = {
+    "one block": (12, [1, 5, 33, 70], 4096),
+    "many blocks": (12, [1, 5, 33, 70], 0),
+    "rows of hubs": (500, [300, 5000], 4096),
+}
 
 
 def import_tests() -> Any:
@@ -68,6 +76,8 @@ def make_cases(seed: int = 0) -> list[dict[str, Any]]:
                 _case("monotone", program.name, "near far", options, program.k)
             )
     found.append(_case("loops", "sets and rows", "", {}, 3))
+    for variant in BATCHES:
+        found += [_case("batches", f"drawn {n}", variant, {}, 1) for n in range(4)]
     for place, case in enumerate(found):
         case["seed"] = seed + place
         case["degree"] = DEGREES[place % len(DEGREES)]

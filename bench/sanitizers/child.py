@@ -2,7 +2,7 @@
 
 Started by `bench.sanitizers.session`. Reads a task from the file that its argument
 names and prints a JSON line for each case: its launches, or the reason why it did not
-run. Answers are not compared here: tests with the marker `gpu` do that.
+run. Answers of programs are not compared: tests with the marker `gpu` do that.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,8 @@ def run_case(case: dict[str, Any]) -> None:
     import featgraph as fg
     from featgraph.runtime.devices import cuda_device
 
-    if case["kind"] == "loops":
-        run_loops()
+    if case["kind"] in ("loops", "batches"):
+        run_loops() if case["kind"] == "loops" else run_batches(case)
         return
     rng = np.random.default_rng(case["seed"])
     options = dict(case["options"])
@@ -184,6 +185,21 @@ def run_loops() -> None:
     many = device.upload(np.ones(5000, np.uint32))  # more than one block counts
     device.sets.count(many)
     device.fill(device.empty((33,), "float64"), 0.5)
+
+
+def run_batches(case: dict[str, Any]) -> None:
+    """Apply batches to a dynamic graph, and to one on the CPU, and compare them."""
+    from bench.sanitizers.cases import BATCHES
+    from featgraph.dynamic import gpu_pools
+    from tests.dynamic.pairs import check_batches
+
+    vertices, sizes, few = BATCHES[case["variant"]]
+    was, gpu_pools.FEW = gpu_pools.FEW, few
+    try:
+        with redirect_stdout(sys.stderr):  # lines of stdout are outcomes
+            check_batches(np.random.default_rng(case["seed"]), vertices, 4, sizes)
+    finally:
+        gpu_pools.FEW = was
 
 
 def _without_hubs(count: int, edge_count: int) -> Any:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.record import Recorder, child_environment, gpu_name
-from bench.sanitizers.cases import make_cases
+from bench.sanitizers.cases import KINDS, make_cases
 from bench.sanitizers.logs import Report, judge, parse_log
 from bench.sanitizers.planted import FAULTS
 
@@ -36,7 +36,9 @@ DEFAULTS = {
     "processes": os.cpu_count() or 1,
     "budget": 420.0,
     "logs": "",
+    "kinds": [*KINDS],
 }
+CHOICES = {"kinds": KINDS}
 _PLACES = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
 #: Of all tools. Errors of the driver's calls raise in the process that makes them.
 _COMMON = (
@@ -173,7 +175,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     stop_at = time.perf_counter() + arguments.budget
     with tempfile.TemporaryDirectory() as folder:
         session = Session(sanitizer, Path(folder), arguments.processes, stop_at)
-        cases = _compile(session, make_cases())
+        cases = [case for case in make_cases() if case["kind"] in arguments.kinds]
+        cases = _compile(session, cases)
         for tool in arguments.tools.split(","):
             _record(recorder, arguments, tool, session, cases)
 

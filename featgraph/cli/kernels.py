@@ -255,7 +255,9 @@ def _run(task: Task) -> tuple[Made, list[warming.Job]]:
     begun, for_gpu = time.perf_counter(), warming.ForGpu()
     with warming.counting() as count:
         if not task.name and task.cc is not None:
-            warming.compile_own_kernels(task.cc)
+            from featgraph.dynamic import rows_cuda  # imports the dialect
+
+            warming.compile_own_kernels(task.cc, rows_cuda.own_kernels())
         for as_large in (False, True) if task.name else ():
             with warming.storing(task.cc and for_gpu, as_large=as_large):
                 _run_algorithm(task.name, task.k)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -191,8 +192,14 @@ def pinned(size: int) -> npt.NDArray[np.uint8]:
     return made
 
 
+#: Number of bytes -> page-locked memory of mirrors that are gone.
+_unused: dict[int, list[npt.NDArray[np.uint8]]] = {}
+
+
 class Mirror:
     """Page-locked memory beside the first bytes of a GPU array; one user at a time.
+
+    Later mirrors of the same size use the memory, which takes up to 3 ms to make.
 
     Parameters
     ----------
@@ -207,7 +214,13 @@ class Mirror:
     """
 
     def __init__(self, array: Any, size: int) -> None:
-        self.bytes = pinned(size)
+        unused = _unused.setdefault(size, [])
+        try:
+            self.bytes = unused.pop()
+        except IndexError:
+            self.bytes = pinned(size)
+        ending = weakref.finalize(self, unused.append, self.bytes)
+        ending.atexit = False
         self._own, self._there = int(self.bytes.ctypes.data), address_of(array)
 
     def write(self, stop: int) -> None:

@@ -51,10 +51,10 @@ THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
 _MOST_BLOCKS = 1056
 #: One block alone plans a small batch on a pool of up to so many slots.
 LEAST_SHARED = 4096
-#: Most entries of a batch whose arrays stay with the pool: 222 bytes for each. There is
-#: one set of arrays a power of two; up to `FEW` entries, with 18 bytes for each of
-#: page-locked memory.
-_MOST_KEPT = 1 << 18
+#: Arrays of a batch, 222 bytes an entry, stay with the pool up to this share of the
+#: GPU's memory. There is one set of arrays a power of two; up to `FEW` entries, with 18
+#: bytes for each of page-locked memory.
+_KEPT_SHARE, _ENTRY = 256, 222
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
 _MISSING = ("ignore", "error")
@@ -220,8 +220,10 @@ class GpuRowPool(RowPool):
         self._kept: dict[Any, Any] = {}
         #: Turns a pair around where rows are those of the sources of edges.
         self.turned = slice(None, None, -1 if along == "out" else 1)
-        #: The most blocks that can wait for each other.
+        #: The most blocks that can wait for each other, and the most entries of a batch
+        #: whose arrays stay.
         self.most_blocks = memory.multiprocessors()
+        self.most_kept = max(memory.memory_bytes() // _KEPT_SHARE // _ENTRY, FEW)
         #: By vertex: 1 if it is deleted; None until one is. Along "in" alone.
         self.dead: Any = None
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
@@ -361,9 +363,13 @@ class GpuRowPool(RowPool):
 
     def filled(
         self, sources: Any, targets: Any, numbers: Any, columns: dict[str, Any],
-        ids: Any, vertex_count: int, slots_for: Callable[[int], int],
+        ids: Any, vertex_count: int, slots_for: Callable[[int], int], *,
+        duplicates: str = "keep",
     ) -> GpuRowPool:  # fmt: skip
-        """Return a pool of edges, given in the order of insertion: see `RowPool`."""
+        """Return a pool of edges, given in the order of insertion: see `RowPool`.
+
+        All edges are kept: `EdgeStore.from_edges` inserts repeated ones as a batch.
+        """
         if ids is not None:
             ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))
@@ -647,15 +653,15 @@ class _Scratch:
         self.stays, self.is_whole = stays, stays and size <= FEW
         room = (-(-size // 8) * 8,)
         block, made = _pieces({
-            "table": ((5, CLASS_COUNT), np.int64),
+            "gate": ((1,), np.int64), "table": ((5, CLASS_COUNT), np.int64),
             "summary": ((passes.SUMMARY,), np.int64), "kinds": (room, np.uint8),
             "at": (room, np.int32), "other": (room, np.int32),
             "order": (room, np.int32), "fates": (room, np.uint8),
             "outcomes": (room, np.uint8),
         })  # fmt: skip
-        self.begins = {n: a.address - made["table"].address for n, a in made.items()}
+        self.begins = {n: a.address - made["gate"].address for n, a in made.items()}
         first = self.begins["kinds"]
-        # Page-locked memory takes half a ms a MB to make.
+        # Page-locked memory takes half a ms a MB to make, if it is not there yet.
         self.mirror = memory.Mirror(block, block.size if self.is_whole else first)
         self.staged = {
             n: self.mirror.bytes[at:][: prod(made[n].shape) * made[n].dtype.itemsize]
@@ -664,14 +670,14 @@ class _Scratch:
         }  # fmt: skip
         self.tail = memory.piece_of(block, first, block.size - first, 1)
         self.bad = part_of(made["summary"].view(np.int32), 2 * passes.BAD, 1)
-        self.none = memory.empty((1, 1), np.uint32)
-        self.arrays = made | {"gate": memory.filled((1,), 0, np.int64)} | _pieces({
-            "work": ((passes.WORK, size + 1), np.int32),
+        self.staged["gate"][0] = 0  # and on the GPU, before each batch
+        self.arrays = made | _pieces({
+            "none": ((1, 1), np.uint32), "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((blocks,), np.int64),
-            "digits": ((sorts_cuda.DIGITS, blocks), np.int64),
+            "digits": ((sorts_cuda.DIGITS, blocks + 1), np.int64),
         })[1]  # fmt: skip
-        first = passes.SOURCE * (size + 1)
+        self.none, first = self.arrays.pop("none"), passes.SOURCE * (size + 1)
         self.sources = part_of(self.arrays["work"], first, size)
 
     def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:
@@ -685,13 +691,13 @@ class _Scratch:
 
 
 def _scratch_of(pool: GpuRowPool, size: int) -> _Scratch:
-    """Return memory for a batch on a pool; up to `_MOST_KEPT` entries, it stays."""
+    """Return memory for a batch on a pool; up to `most_kept` entries, it stays."""
     kept, key = pool._kept, max(size - 1, 63).bit_length()
     if kept.get("slots") != pool.slots:  # bits and their counts: one for each slot
         words = (pool.slots // 32 + 1,)
         shapes: Any = {"before": (words, np.int64), "marks": (words, np.uint32)}
         kept |= {"slots": pool.slots, "marks": _pieces(shapes)[1]}
-    if size > _MOST_KEPT:
+    if 1 << key > (pool.most_kept if pool.top else FEW):  # first edges are many
         return _Scratch(size, pool.most_blocks, False)
     if key not in kept:
         kept[key] = _Scratch(1 << key, pool.most_blocks, True)

@@ -17,10 +17,11 @@ Blocks of `list_batch` and `find_runs` wait for each other between passes (`meet
 launch has one block per multiprocessor, or one block alone for up to `FEW` entries.
 
 The slots of all touched rows are numbered one row after the other: row j has the
-numbers ``d.wide[AT, j]`` to ``d.wide[AT, j + 1]``. A warp takes `SHARE` numbers at a
-time, so that many warps share a hub. Bit n of `d.marks` is set if the edge with number
-n leaves its row, and ``d.before[w]`` counts the marks in the words before word w.
-Atomics add integers, or list rows that the host sorts: their order has no effect.
+numbers ``d.wide[AT, j]`` to ``d.wide[AT, j + 1]``. Each warp has consecutive numbers,
+so that many warps share a hub; its lanes hold where 32 rows are at a time. Bit n of
+`d.marks` is set if the edge with number n leaves its row, and ``d.before[w]`` counts
+the marks in the words before word w. Atomics add integers, or list rows that the host
+sorts: their order has no effect.
 """
 
 from __future__ import annotations
@@ -37,17 +38,19 @@ from featgraph.dynamic.sorts_cuda import (
     WARPS,
     bits_of,
     digits_of,
+    lane_of,
     lowest,
     meet,
     meet_grid,
     row_at,
+    share_of_grid,
     sort,
     spread,
     threads,
 )
 
-#: A warp takes `SHARE` numbers of slots, and each lane `OWN` of them.
-OWN, SHARE = 8, 256
+#: More than a warp goes through before it takes other rows.
+FAR = 2**30
 #: Several warps copy a row of so many edges.
 LONG = 2048
 #: Deletions take all copies of a pair.
@@ -342,49 +345,57 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
+def _pair_at(e, d):  # type: ignore[no-untyped-def]
+    """Return the pair of an entry, or the number of pairs behind the last entry."""
+    return d.work[PAIR_OF, e] if e < d.summary[ENTRIES] else int32(d.summary[PAIRS])
+
+
+@device_function
 def _match(d):  # type: ignore[no-untyped-def]
     """Find the pair of each edge of the touched rows; count copies of pairs.
 
     Edges of pairs of which all copies leave are marked. Unless pairs may have copies,
     `EDGE_AT` gets the slot of the edge.
     """
-    count, pairs = d.summary[COUNT], d.summary[PAIRS]
-    entries, total = (d.summary[ENTRIES], d.wide[AT, d.summary[COUNT]])
-    lane = int64(cuda.threadIdx.x) & 31
-    warps = cuda.gridsize(1) >> 5
-    for part in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
-        j, word = row_at(d.wide[AT], count, part, int64(-1)), uint32(0)
-        end = shift = first = behind = int64(-1)
-        base = part + OWN * lane
-        for step in range(OWN):
-            number = base + step
-            if number >= total:
-                break
-            if end <= number:
-                j = row_at(d.wide[AT], count, number, j)
-                end = d.wide[AT, j + 1]
-                shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
-                first, behind = (d.wide[FIRST_OF, j], d.wide[FIRST_OF, j + 1])
-                first = int64(d.work[PAIR_OF, first])
-                behind = int64(d.work[PAIR_OF, behind]) if behind < entries else pairs
-            slot = number + shift
-            key = int64(d.ends[slot]) << 1
-            if d.is_sided != 0:
-                key += int64(d.numbers[slot]) & 1
-            p = lowest(d.wide[PAIR_KEY], first, behind, key)
-            if p < behind and d.wide[PAIR_KEY, p] == key:
-                if d.work[NEED, p] == EVERY:
-                    word |= uint32(1) << uint32(number & 31)
-                if d.policy == codes.KEEP:
-                    cuda.atomic.add(d.work, (FOUND, p), 1)
-                else:
-                    d.work[FOUND, p] = 1
-                    d.wide[EDGE_AT, p] = slot
-        if d.has_marks != 0:
-            for other in range(1, 3):  # four lanes share a word
-                word |= uint32(cuda.shfl_xor_sync(FULL_WARP, int32(word), other))
-            if base < total and lane & 3 == 0:
-                d.marks[base >> 5] = word
+    lane, count = int64(cuda.threadIdx.x) & 31, d.summary[COUNT]
+    low, high = share_of_grid(d.wide[AT, count], 32)
+    row, stop, begin = int64(-1), low, low
+    behind = first = pairs = int32(0)
+    shift = int64(0)
+    for base in range(low, high, 32):
+        number, word, done = base + lane, uint32(0), base
+        while done < min(base + 32, high):
+            if done == stop:  # the next 32 rows, one for each lane
+                row = row_at(d.wide[AT], count, done, row)
+                own, begin = min(row + lane, count - 1), done
+                stop = d.wide[AT, own + 1]
+                behind = int32(min(stop - begin, FAR))
+                stop = cuda.shfl_sync(FULL_WARP, stop, 31)
+                shift = int64(d.starts[d.work[ROW, own]]) - d.wide[AT, own]
+                first = _pair_at(d.wide[FIRST_OF, own], d)
+                pairs = _pair_at(d.wide[FIRST_OF, own + 1], d)
+                row = min(row + 31, count - 1)
+            holder = lane_of(behind, int32(number - begin))
+            slot = number + cuda.shfl_sync(FULL_WARP, shift, holder)
+            p = int64(cuda.shfl_sync(FULL_WARP, first, holder))
+            p_behind = int64(cuda.shfl_sync(FULL_WARP, pairs, holder))
+            leaves = False
+            if done <= number and number < min(stop, high):
+                key = int64(d.ends[slot]) << 1
+                if d.is_sided != 0:
+                    key += int64(d.numbers[slot]) & 1
+                p = lowest(d.wide[PAIR_KEY], p, p_behind, key)
+                if p < p_behind and d.wide[PAIR_KEY, p] == key:
+                    leaves = d.work[NEED, p] == EVERY
+                    if d.policy == codes.KEEP:
+                        cuda.atomic.add(d.work, (FOUND, p), 1)
+                    else:
+                        d.work[FOUND, p] = 1
+                        d.wide[EDGE_AT, p] = slot
+            word |= uint32(cuda.ballot_sync(FULL_WARP, leaves))
+            done = min(stop, base + 32)
+        if d.has_marks != 0 and lane == 0:
+            d.marks[base >> 5] = word
 
 
 @device_function

@@ -6,17 +6,30 @@ log, copies the edges of rows that move or shrink, and appends inserted edges.
 
 from __future__ import annotations
 
-from featgraph.cuda.dialect import cuda, device_function, int64, kernel, uint32
+from collections.abc import Iterator
+from typing import Any
+
+from featgraph.cuda.dialect import (
+    cuda,
+    device_function,
+    int32,
+    int64,
+    kernel,
+    uint32,
+)
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked
 from featgraph.dynamic.sorts_cuda import (
     COPY_THREADS,
     FULL_WARP,
+    lane_of,
     lowest,
     meet_grid,
     row_at,
+    share_of_grid,
 )
+from featgraph.graph.building.gpu_edge_kernels import take
 
 #: Edges that a lane holds while rows are copied.
 HELD = 4
@@ -172,12 +185,12 @@ def _bound(number, j, d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _slots_of(j, is_fresh, d):  # type: ignore[no-untyped-def]
+def _slots_of(j, d):  # type: ignore[no-untyped-def]
     """Return the numbers that locate the copied edges of row j.
 
     They are the number behind its last one; what is added to a number to get its slot
-    now, its slot if no edge leaves, and its mark; how many edges leave before the row,
-    or -1 if none leaves it; and whether the row keeps its run.
+    now, its slot if no edge leaves, and its mark; and how many edges leave before the
+    row, or -1 if none leaves it.
     """
     begin, at, before = d.wide[passes.COPY_AT, j], int64(0), int64(-1)
     start, target = d.wide[passes.START, j] - begin, d.wide[passes.TARGET, j] - begin
@@ -185,8 +198,7 @@ def _slots_of(j, is_fresh, d):  # type: ignore[no-untyped-def]
     if d.has_marks != 0 and d.wide[passes.AT, j] < d.wide[passes.AT, j + 1]:
         at = d.wide[passes.AT, j] - begin
         before = gone_before(at + begin, d)
-    stays = not is_fresh and start == target
-    return d.wide[passes.COPY_AT, j + 1], start, target, at, before, stays
+    return d.wide[passes.COPY_AT, j + 1], start, target, at, before
 
 
 @device_function
@@ -203,46 +215,55 @@ def _copy_part(  # type: ignore[no-untyped-def]
     more_new, more_kept, gone, lists, ids, degrees, counts,
 ):  # fmt: skip
     """Copy one element of the edges in a part, which begins in row `first`."""
-    lane = int64(cuda.threadIdx.x) & 31
-    # Marks are read for consecutive numbers by one lane, edges alone by neighbors.
-    step, own = (1, HELD * lane) if d.has_marks != 0 else (32, lane)
+    lane, last = int64(cuda.threadIdx.x) & 31, d.summary[passes.COUNT] - 1
     to = cuda.local.array(HELD, int64)
     held, more_held = cuda.local.array(HELD, old.dtype), cuda.local.array(HELD, uint32)
-    for base in range(low + own, high + own, 32 * HELD):
-        j, end = first, int64(-1)
-        start = target = at = before = int64(0)
-        stays = False
-        for k in range(HELD):
-            number, to[k] = base + k * step, -1
-            if number >= high:
-                continue
-            if number >= end:
-                j = row_at(d.wide[passes.COPY_AT], d.summary[passes.COUNT], number, j)
-                end, start, target, at, before, stays = _slots_of(j, is_fresh, d)
-            slot, now = start + number, target + number
-            if before >= 0:
-                if is_marked(at + number, d):
-                    if gone is not None and not is_back:
-                        _leave(
-                            d, j, at + number, slot, gone, lists, ids, degrees, counts
-                        )
-                    continue
-                now += before - gone_before(at + number, d)
-            if stays and now - target < low:
-                if is_back:
-                    _move(kept, number, new, now, width, column, more_kept, more_new)
-                else:
-                    _move(old, slot, kept, number, width, column, more_old, more_kept)
-            elif not is_back and not (stays and now == slot):
-                to[k], held[k] = now, old[slot * width + column]
-                if more_old is not None:
-                    more_held[k] = more_old[slot]
-        cuda.syncwarp()
-        for k in range(HELD):
-            if to[k] >= 0:
-                new[to[k] * width + column] = held[k]
-                if more_old is not None:
-                    more_new[to[k]] = more_held[k]
+    row, begin = first, low
+    while begin < high:  # the next 32 rows, one for each lane
+        row = row_at(d.wide[passes.COPY_AT], last + 1, begin, row)
+        stop, start, target, at, before = _slots_of(min(row + lane, last), d)
+        behind = int32(min(stop - begin, passes.FAR))
+        stop = min(cuda.shfl_sync(FULL_WARP, stop, 31), high)
+        for base in range(begin + lane, stop + lane, 32 * HELD):
+            for k in range(HELD):
+                number, to[k] = base + 32 * k, -1
+                holder = lane_of(behind, int32(number - begin))
+                there = cuda.shfl_sync(FULL_WARP, target, holder)
+                slot = cuda.shfl_sync(FULL_WARP, start, holder)
+                stays, slot, now = slot == there, slot + number, there + number
+                is_left = number < stop
+                if d.has_marks != 0:
+                    mark = cuda.shfl_sync(FULL_WARP, at, holder) + number
+                    less = cuda.shfl_sync(FULL_WARP, before, holder)
+                    if is_left and less >= 0:
+                        now += less - gone_before(mark, d)
+                        is_left = not is_marked(mark, d)
+                        if not is_left and gone is not None and not is_back:
+                            j = row + holder
+                            _leave(
+                                d, j, mark, slot, gone, lists, ids, degrees, counts
+                            )  # fmt: skip
+                stays = stays and not is_fresh
+                if is_left and stays and now - there < low:
+                    if is_back:
+                        _move(
+                            kept, number, new, now, width, column, more_kept, more_new
+                        )  # fmt: skip
+                    else:
+                        _move(
+                            old, slot, kept, number, width, column, more_old, more_kept
+                        )  # fmt: skip
+                elif is_left and not is_back and not (stays and now == slot):
+                    to[k], held[k] = now, old[slot * width + column]
+                    if more_old is not None:
+                        more_held[k] = more_old[slot]
+            cuda.syncwarp()
+            for k in range(HELD):
+                if to[k] >= 0:
+                    new[to[k] * width + column] = held[k]
+                    if more_old is not None:
+                        more_new[to[k]] = more_held[k]
+        row, begin = min(row + 31, last), stop
 
 
 @device_function
@@ -256,10 +277,10 @@ def _copy(d, is_fresh, is_back, old, width, *arrays):  # type: ignore[no-untyped
     """
     count = d.summary[passes.COUNT]
     total = d.wide[passes.COPY_AT, count]
-    warps = cuda.gridsize(1) >> 5
-    for part in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
-        first = row_at(d.wide[passes.COPY_AT], count, part, int64(-1))
-        low, high, behind = _bound(part, first, d), total, part + passes.SHARE
+    low, behind = share_of_grid(total, 32 * HELD)
+    if low < behind:
+        first, high = row_at(d.wide[passes.COPY_AT], count, low, int64(-1)), total
+        low = _bound(low, first, d)
         if behind < total:
             last = row_at(d.wide[passes.COPY_AT], count, behind, first)
             high = _bound(behind, last, d)
@@ -383,3 +404,47 @@ def write_values(d, values, value_width, sources, new, width):  # type: ignore[n
                 slot += gone_before(at, d) - gone_before(at + place, d)
         for k in range(value_width):
             new[slot * width + k] = values[int64(sources[e]) * value_width + k]
+
+
+def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield the kernels of batches, with the types that first batches compile them for.
+
+    These are those of graphs with less than 2**31 slots, and columns of 4 or 8 bytes.
+    """
+    from numba import types
+
+    n, flag, u8, i32 = types.int64, types.boolean, types.uint8[::1], types.int32[::1]
+    i64, u32, u64 = types.int64[::1], types.uint32[::1], types.uint64[::1]
+    pairs, listed = types.int32[:, ::1], types.uint32[:, ::1]
+    of_name = {
+        "kinds": u8, "outcomes": u8, "classes": u8, "dead": u8, "fates": u8,
+        "numbers": u32, "marks": u32, "work": pairs, "wide": types.int64[:, ::1],
+        "table": types.int64[:, ::1], "digits": types.int64[:, ::1], "before": i64,
+        "totals": i64, "summary": i64, "runs": i64, "gate": i64,
+    }  # fmt: skip
+    names = passes.Passes._fields
+    first = names.index("at")  # numbers are before it
+    arrays = [of_name.get(name, i32) for name in names[first:]]
+    d = types.NamedTuple([n] * first + arrays, passes.Passes)
+    yield passes.list_batch, (d, i32, i32)
+    yield passes.match, (d, flag)
+    yield passes.find_runs, (d,)
+    yield passes.plan_batch, (d, i32, i32, flag)
+    yield passes.lay_rows, (d, flag)
+    rows = u32, i32, flag, u32, flag, n, i32, i32, u8, i32, flag, flag
+    yield apply_batch, (d, n, n, flag, flag, *[u32] * 4, listed, n, *rows)
+    yield write_ids, (d, u32, n, u32)
+    yield give_ids, (d, u32, n, n, u32)
+    for bits in (u32, u64):
+        yield copy_rows, (d, n, n, flag, bits, n, bits, bits)
+        yield write_values, (d, bits, n, i32, bits, n)
+        yield list_changed, (d, bits, n, bits, n, i32, flag, flag, listed)
+        yield take_values, (d, bits, bits)
+        yield take_rows, (bits, n, i32, bits, n)
+    yield list_slots, (n, i64, n, i32, u32, flag, i32, i32, i32, i32)
+    yield take, (u32, i32, u32)
+    yield take, (i32, i64, i32)
+    yield measure_all, (i32, i32, i32)
+    yield count_ends, (n, i32, i32, i32, i32)
+    yield mark_rows, (i32, n, u8)
+    yield list_edges, (n, i32, flag, n, u8, i32, i32, i32, i64, pairs)

@@ -20,8 +20,8 @@ FULL_WARP = 0xFFFFFFFF
 #: Threads and warps of a block: with up to 96 registers a thread, one block fills a
 #: multiprocessor. Then the most values of a digit.
 THREADS, WARPS, DIGITS = 640, 20, 256
-#: Counters of digits: one for each value and warp; from `SUMMED` on, two sums a value.
-SUMMED, COUNTS = 5120, 5632
+#: Counters of digits: one for each value and warp.
+COUNTS = 5120
 #: Threads of a block of kernels that copy edges, with up to 84 registers.
 COPY_THREADS = 768
 
@@ -64,6 +64,15 @@ def share(count, d):  # type: ignore[no-untyped-def]
     """Return the numbers below a count that this warp has: from, to."""
     warps = threads(d) >> 5
     each = (int64(count) + warps - 1) // warps
+    low = min((cuda.grid(1) >> 5) * each, int64(count))
+    return low, min(low + each, int64(count))
+
+
+@device_function
+def share_of_grid(count, step):  # type: ignore[no-untyped-def]
+    """Return the same of all warps of a launch; `from` is a multiple of `step`."""
+    least = (cuda.gridsize(1) >> 5) * step
+    each = (int64(count) + least - 1) // least * step
     low = min((cuda.grid(1) >> 5) * each, int64(count))
     return low, min(low + each, int64(count))
 
@@ -167,23 +176,25 @@ def _sort_key(keys, through, place, step, row, d):  # type: ignore[no-untyped-de
 
 
 @device_function
-def _sum_digits(used, d, counts):  # type: ignore[no-untyped-def]
-    """Add the counts of each value of a digit: in blocks before this one, and in all.
+def _sum_digits(used, d):  # type: ignore[no-untyped-def]
+    """Replace the count of each value of a digit by its sum in the blocks before.
 
-    A warp has a value, so that its lanes read the counts of 32 blocks at a time.
+    A warp of the launch has a value. The sum over all blocks is put behind them.
     """
-    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
-    for value in range(warp, used, int32(cuda.blockDim.x) >> 5):
-        before = total = int64(0)
-        for block in range(lane, d.blocks, 32):
-            count = d.digits[value, block]
-            total += count
-            if block < cuda.blockIdx.x:
-                before += count
-        before, total = warp_sums(before, lane), warp_sums(total, lane)
-        if lane == 31:
-            counts[SUMMED + value], counts[SUMMED + DIGITS + value] = before, total
-    cuda.syncthreads()
+    lane = int32(cuda.threadIdx.x) & 31
+    for value in range(cuda.grid(1) >> 5, used, threads(d) >> 5):
+        before = int64(0)
+        for base in range(0, d.blocks, 32):
+            block, count = base + lane, int64(0)
+            if block < d.blocks:
+                count = d.digits[value, block]
+            here = warp_sums(count, lane)
+            if block < d.blocks:
+                d.digits[value, block] = before + here - count
+            before += cuda.shfl_sync(FULL_WARP, here, 31)
+        if lane == 0:
+            d.digits[value, d.blocks] = before
+    meet(d)
 
 
 @device_function
@@ -229,10 +240,10 @@ def sort(  # type: ignore[no-untyped-def]
                 d.digits[thread, cuda.blockIdx.x] = here
         meet(d)
         if d.blocks > 1:
-            _sum_digits(used, d, counts)
+            _sum_digits(used, d)
             if thread < used:
-                base = int64(counts[SUMMED + thread])
-                here = int64(counts[SUMMED + DIGITS + thread])
+                base = d.digits[thread, cuda.blockIdx.x]
+                here = d.digits[thread, d.blocks]
         before, _ = block_sums(here, parts)
         if thread < used:
             base += before
@@ -278,6 +289,20 @@ def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
         while high < count and at[high] <= number:
             low, high, step = high, min(high + step, int64(count)), step + step
     return lowest(at, low, high, number + 1) - 1
+
+
+@device_function
+def lane_of(ends, number):  # type: ignore[no-untyped-def]
+    """Return the first lane whose `ends` is above a number; the last one if none is.
+
+    `ends` ascends with lanes. All lanes of a warp must call this, each for a number.
+    """
+    found, step = int32(0), int32(16)
+    while step > 0:
+        if cuda.shfl_sync(FULL_WARP, ends, found + step - 1) <= number:
+            found += step
+        step >>= 1
+    return found
 
 
 @device_function

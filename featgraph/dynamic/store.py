@@ -14,8 +14,9 @@ date.
 3. `_Step._finish` allocates all that is left to allocate, and then writes rows, queues,
    counts and the log with interrupts deferred.
 
-Any error leaves the store as it was. A graph on a GPU has `GpuRowPool`s; this module is
-the same for both targets.
+Any error leaves the store as it was. The first edges of a graph on the host are no
+batch: `RowPool.filled` lays them out. A graph on a GPU has `GpuRowPool`s; this module
+is the same for both targets.
 """
 
 from __future__ import annotations
@@ -68,11 +69,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EdgeStore", "living_slots"]
 
-#: All rows are laid out anew by a batch of E / 4 deletions or E / 20 insertions, which
-#: may move as many rows, and after E / 4 updates in all. On a CPU, E / 16 insertions
-#: into rmat-19-14 took 157 ms so, and 241 ms row by row; E / 16 deletions 436 and 130.
-#: With uniform edges, insertions took 165 and 184 ms, and deletions 181 and 119.
-MERGE_SHARE, INSERTION, COMPACT_SHARE = 4, 5, 4
+#: All rows are laid out anew by a batch of E / 4 updates, and after E / 4 in all. Where
+#: a batch finds no room before half of those, its pool grows: 100,000 insertions into
+#: the 2M edges of coAuthorsDBLP, laid out each time, took 34 ms on a CPU, and 14 then.
+MERGE_SHARE, COMPACT_SHARE = 4, 4
 #: The bound of insertion numbers; then edges are renumbered.
 NUMBERS = 2**31
 #: The bound of `capacity=`, above all sizes of memory.
@@ -229,31 +229,39 @@ class EdgeStore:
             columns = checked_columns(given, spec, kinds)
             batch = Batch(sources, targets, kinds, columns, kinds.size)
         if batch.sources.size:
-            store._insert_first(batch)
+            insert = store.apply if store.target == "cuda" else store._insert_first
+            insert(batch)
         store.version = 0
         store._log.add(None, 0)
         return store
 
     def _insert_first(self, batch: Batch) -> None:
-        """Insert edges into an empty store.
+        """Insert edges into an empty store of the host as `RowPool.filled` does.
 
-        On the host, if all are kept, the loops that build static graphs do so.
+        Edges are numbered as in a batch: with gaps where edges repeat or loops drop.
         """
-        sources, targets, pool = batch.sources, batch.targets, self.pools["in"]
-        is_loop = [] if self.target == "cuda" else sources == targets
-        loops = int(np.count_nonzero(is_loop))
-        drops = loops and self.loops != "keep"
-        if self.target == "cuda" or self.duplicates != "keep" or drops:
+        sources, targets, columns = batch.sources, batch.targets, batch.columns or {}
+        pool, filled, numbers = self.pools["in"], None, None
+        is_loop = sources == targets
+        if self.loops == "drop" and is_loop.any():
+            kept = np.flatnonzero(~is_loop)
+            sources, targets = sources[kept], targets[kept]
+            columns = {name: values[kept] for name, values in columns.items()}
+            numbers = (2 * kept).astype(np.uint32)
+        if sources.size and not (self.loops == "error" and is_loop.any()):
+            with suppress(GraphInputError), _HOST_MEMORY:
+                filled = pool.filled(
+                    sources, targets, numbers, columns, None, self.vertex_count,
+                    partial(self._slots_for, pool), duplicates=self.duplicates,
+                )  # fmt: skip
+        if filled is None:  # no edge is left, or a batch raises the error
             self.apply(batch)
             return
-        with _HOST_MEMORY:
-            self.pools["in"] = pool.filled(
-                sources, targets, None, batch.columns or {}, None, self.vertex_count,
-                partial(self._slots_for, pool),
-            )  # fmt: skip
-        self.given_count = self.edge_count = self.next_number = sources.size
-        self.edge_count += 0 if self.directed else sources.size - loops
-        self.moves = 1
+        self.pools["in"], self.moves = filled, 1
+        self.next_number = batch.sources.size
+        self.edge_count = int(filled.lengths(self.vertex_count).sum())
+        twins = 0 if self.directed else int(np.count_nonzero(filled.numbers & 1))
+        self.given_count = self.edge_count - twins
 
     def checked(
         self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
@@ -403,14 +411,16 @@ class EdgeStore:
         for pool in self.pools.values():
             pack(pool)  # type: ignore[arg-type]
 
-    def _slots_for(self, pool: RowPool, needed: int) -> int:
-        """Return the size for a pool whose rows need so many slots."""
+    def _slots_for(self, pool: RowPool, needed: int, grows: bool = False) -> int:
+        """Return the size for a pool whose rows need so many slots.
+
+        `grows` is whether there was no room for a batch that lays out all rows now.
+        """
         if self.capacity is None:
-            spare = needed // 8
-            if needed + spare // 2 <= pool.slots:
+            if needed + needed // 16 <= pool.slots and not grows:
                 return pool.slots
-            # A pool that grows has 1.6 slots per edge then.
-            return needed + (3 * spare if pool.top else spare)
+            # A pool that grows has 1.5 slots per edge then.
+            return max(pool.slots, needed + needed * (5 if pool.top else 2) // 16)
         if needed > max(self.capacity, pool.slots):
             raise DeviceMemoryError(
                 "the pool of edges is full", where=f"rows along {pool.along!r}",
@@ -524,9 +534,8 @@ class _Step:
         """Apply the batch. `compacts` lays out all rows, also without any update."""
         store, updates = self.store, self.updates
         size = updates.sources.size
-        work = size + (INSERTION - 1) * self.batch.insertions
         dense = (
-            work * MERGE_SHARE >= max(store.edge_count, 1)
+            size * MERGE_SHARE >= max(store.edge_count, 1)
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
         ) and (size > 0 or compacts)
         if dense and not compacts:
@@ -556,9 +565,12 @@ class _Step:
                     if made.version == store.version and not compacts:
                         return made
                 if dense or not pool.fit(plan):
+                    grows = (
+                        not dense and 2 * store._aged * COMPACT_SHARE < store.edge_count
+                    )
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
-                    pool.refit(plan, partial(store._slots_for, pool))
+                    pool.refit(plan, partial(store._slots_for, pool, grows=grows))
                 plans[along] = plan
             self._finish(plans, made.version)
             return made

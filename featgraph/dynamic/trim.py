@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from featgraph.base.arguments import require_choice, require_flag, shown
 from featgraph.base.errors import ArgumentError, StateError
+from featgraph.cuda.values import DeviceValues
 from featgraph.program.following import checked_put, log_since
 from featgraph.program.functions import gather, vertex
 from featgraph.program.signature import PropertyKind
@@ -129,7 +130,7 @@ def trim(
                 )  # fmt: skip
         now = state.follow()
         ends = _find_gone(state, along, values)
-        lost = _find_lost(state, state[source].reshape(-1), ends, along, target)
+        lost = _find_lost(state, source, ends, along, target)
         writes = []  # all is checked before anything is written
         for name, given in ({source: -1} | reset).items():
             made = _values_at(state, name, given, lost)
@@ -158,21 +159,36 @@ def _find_gone(state: State, along: str, values: bool) -> Ids | None:
 
 
 def _find_lost(
-    state: State, sources: Any, ends: Ids | None, along: str, target: str
+    state: State, source: str, ends: Ids | None, along: str, target: str
 ) -> Ids:
     """Return the vertices whose chain of sources uses one of the edges `ends`."""
     graph = state.graph
     if ends is None:
+        sources = state.stored(source).reshape(-1)
         return np.flatnonzero((sources >= 0) & (sources != np.arange(len(sources))))
     s, t = ends
-    first = np.unique(t[(sources[t] == s) & (s != t)])
+    first = np.unique(t[(_entries(state, source, t) == s) & (s != t)])
     if not first.size:
         return first
     lost = vertex_property(False, dtype=bool, iterated=True, at=first, entries=True)
-    scratch = State(graph, source=vertex_property(sources, copy=False), lost=lost)
+    sources = vertex_property(state[source].reshape(-1), copy=False)
+    scratch = State(graph, source=sources, lost=lost)
     most = graph.vertex_count + 1
     iterate(_lose[along], scratch, active=first, max_supersteps=most, target=target)
     return np.flatnonzero(scratch["lost"])
+
+
+def _entries(state: State, name: str, ids: Ids) -> Any:
+    """Return some entries of a property of vertices that has one element each."""
+    held = state._column(name).current()
+    if not isinstance(held, DeviceValues):
+        return state.stored(name).reshape(-1)[ids]
+    from featgraph.cuda import arrays as memory  # imports the dialect
+    from featgraph.dynamic.gpu_pools import bits_of
+    from featgraph.graph.building.gpu_edges import taken
+
+    found = taken(bits_of(held.array), memory.upload(ids))
+    return memory.read(found).view(held.dtype)
 
 
 def _values_at(state: State, name: str, values: Any, ids: Ids) -> Any:

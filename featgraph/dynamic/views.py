@@ -308,6 +308,14 @@ class RunArrays:
                 self._found = None
         return self._traits
 
+    def most_edges(self, side: str) -> int:
+        """Return a bound of the degrees, without a pass over the vertices."""
+        store = self._store
+        if side == "out" and store.directed and store.target == "cuda":
+            pool = store.pools.get("out")  # on a GPU, other pools have no out-degrees
+            return store.edge_count if pool is None else pool.longest()[0]
+        return store.pool("in").longest()[0]
+
     @property
     def in_rows(self) -> Any:
         """The `RowPool` along "in"; its spare slots have arbitrary values."""

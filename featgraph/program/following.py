@@ -239,7 +239,7 @@ def checked_put(
             sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
             ends = sources[edges].astype(np.int64), targets[edges].astype(np.int64)
             put = Put(name, places[:0], ends)
-        else:
+        elif places.size:
             write_rows(column, places, made)
         if places.size:
             state.puts.add(put, graph.vertex_count)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -269,10 +269,10 @@ def checked_cc(given: ComputeCapability | None) -> ComputeCapability:
     return cc
 
 
-def compile_own_kernels(cc: ComputeCapability) -> None:
-    """Compile the kernels that all programs share, for a GPU."""
+def compile_own_kernels(cc: ComputeCapability, more: Iterable[Compiled] = ()) -> None:
+    """Compile the kernels that all programs share, and more, for a GPU."""
     with dialect.storing_for(cc):
-        for function, types in own_kernels():
+        for function, types in itertools.chain(own_kernels(), more):
             function.compile(types)
 
 

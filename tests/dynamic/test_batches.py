@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
+from featgraph.graph.building.edges import POLICIES
 from tests.dynamic.model import Edge, Model, Refused, compare, edges_in, rows_of
 
 COLUMNS: dict[str, dict[str, tuple[Any, int | None]]] = {
@@ -368,6 +371,52 @@ def test_threads_have_the_bits_of_one(
             shared.apply(batch)
         assert digest(shared) == digest(alone)
         audit(shared)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("duplicates", POLICIES)
+@pytest.mark.parametrize("loops", ["keep", "drop", "error"])
+def test_first_edges_are_as_a_batch_leaves_them(
+    rng: Any, directed: bool, duplicates: str, loops: str
+) -> None:
+    """Rows, numbers, bits of values, memory and errors, with repeats and without."""
+    options: Any = {"directed": directed, "duplicates": duplicates, "loops": loops}
+    for name, count in product(COLUMNS, (1, 9, 70, 5000)):
+        if duplicates in {"sum", "min", "max"} and name == "several":
+            continue
+        ends, spec = rng.integers(0, count, (2, 120)), COLUMNS[name]
+        values = {  # with zeros that have a sign
+            key: np.negative(rng.integers(-1, 7, (120, width or 1)).astype(dtype))
+            .reshape(120 if width is None else (120, width))
+            for key, (dtype, width) in spec.items()
+        }  # fmt: skip
+        store = EdgeStore(count, columns=spec, **options)
+        try:
+            store.apply(checked_batch(*ends, True, values, spec, count))
+        except GraphInputError as error:
+            with pytest.raises(GraphInputError, match=re.escape(str(error))):
+                EdgeStore.from_edges(*ends, values, vertex_count=count, **options)
+            continue
+        made = EdgeStore.from_edges(*ends, values, vertex_count=count, **options)
+        audit(made)
+        for found in (made, store):
+            found.version = 0
+        assert contents(made) == contents(store)
+        if loops == "keep" and name in {"weight", "half"}:
+            graph = fg.Graph.from_edges(
+                *ends, weights=values["weight"], vertex_count=count, directed=directed,
+                duplicates=duplicates,
+            )  # fmt: skip
+            assert np.array_equal(edges_in(made)[:2], [graph.sources, graph.targets])
+            assert np.array_equal(edges_in(made)[3]["weight"], graph.weights)
+
+
+def contents(store: EdgeStore) -> Any:
+    """Return the rows along "in" in bytes, without spare slots, and all counts."""
+    pool = store.pools["in"]
+    slots = rows.living_slots(pool, store.vertex_count)
+    arrays = pool.starts, pool.stops, pool.classes, *(a[slots] for a in pool.by_slot())
+    return [a.tobytes() for a in arrays], digest(store)[3], store.memory()
 
 
 @pytest.mark.parametrize("directed", [True, False])

@@ -58,11 +58,11 @@ def test_contended_rounds() -> None:
         kinds, weights = rng.random(count) < 0.5, rng.random(count)
         results = [graph.update(*ends, kinds, weights=weights) for graph in both]
         assert repr(results[0]) == repr(results[1])
-        if number % 20 == 0:
-            for one, other in zip(
-                both[0].edges()[:2], both[1].edges()[:2], strict=True
-            ):
-                np.testing.assert_array_equal(one, other)
+        if number % 20 == 19:
+            one, other = (graph.freeze() for graph in both)
+            assert (one.digest, one.weights_digest) == (
+                other.digest, other.weights_digest
+            )  # fmt: skip
             both[1].audit()
 
 

@@ -25,6 +25,7 @@ from featgraph.algorithms import (
     triangle_count,
 )
 from featgraph.algorithms._following import EDGE_VALUES, Following, Update
+from tests.dynamic.test_resumed import require_labels, spread_labels
 from tests.strategies import examples
 
 PAIRS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=25)
@@ -171,7 +172,7 @@ def test_results_follow_a_window(
     graph = window.graph(
         directed=directed, duplicates=duplicates, loops="drop", target="cpu"
     )
-    made = [pagerank, connected_components]
+    made = [pagerank, connected_components, spread_labels]
     made += [triangle_count] * (duplicates == "last" and not directed)
     results = [function(graph) for function in made]
     for batch in window:
@@ -186,6 +187,8 @@ def test_results_follow_a_window(
             elif function is connected_components:
                 assert (result.labels == fresh.labels).all()
                 assert result.count == fresh.count
+            elif function is spread_labels:
+                require_labels(graph, result, fresh)
             else:
                 require_equal(result, fresh)
     result.update()

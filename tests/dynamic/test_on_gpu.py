@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import linecache
 import os
@@ -34,6 +35,7 @@ from tests.bank import BY_NAME
 from tests.dynamic.model import edges_in
 from tests.dynamic.pairs import check_batches, require_same
 from tests.dynamic.test_programs import ran
+from tests.dynamic.test_resumed import require_labels, spread_labels
 from tests.simt.emulator import EmulationError
 from tests.simt.gpu import Gpu, emulated_gpu, pauses
 from tests.unit.test_hops import calls_within
@@ -97,21 +99,21 @@ def replace_text(gpu: Gpu, right: str, *wrong: str) -> None:
 def have_parts(gpu: Gpu) -> None:
     """Have several warps copy rows of nine edges."""
     replace_text(gpu, "LONG = 2048", "LONG = 9")
-    for name, number in (("LONG", 9), ("SHARE", 32)):
-        replace_text(gpu, f"passes.{name}", str(number))
+    replace_text(gpu, "passes.LONG", "9")
+    replace_text(gpu, "share_of_grid(total, 32 * HELD)", "share_of_grid(total, 8)")
 
 
 def check_long_rows(rng: np.random.Generator) -> None:
     """Require the same of two long rows that lose and get many edges at a time."""
-    both = [EdgeStore(100, duplicates="last", target=t) for t in ("cpu", "cuda")]
+    both = [EdgeStore(160, duplicates="last", target=t) for t in ("cpu", "cuda")]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("MERGE_SHARE", "COMPACT_SHARE"):
             patch.setattr(stores, name, 0)
-        for size, share in ((90, 1.0), (20, 0.0), (50, 0.5)):  # rows keep their runs
-            ends = rng.permutation(100)[:size], np.where(rng.random(size) < 0.8, 7, 3)
+        for size, share in ((150, 1.0), (30, 0.0), (60, 0.5)):  # rows keep their runs
+            ends = rng.permutation(160)[:size], np.where(rng.random(size) < 0.8, 7, 3)
             kinds = rng.random(size) < share
             for store in both:
-                store.apply(store.checked(*ends, kinds, {}, 100))
+                store.apply(store.checked(*ends, kinds, {}, 160))
             require_same(both)
 
 
@@ -153,21 +155,21 @@ FOUND = 77
 #: Text, its replacement, and the number of batches that find the fault.
 FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
-    "gap": ("now += before - gone_before(at + number, d)", "now -= 0", 8),
-    "warp": ("cuda.syncwarp()\n        for k", "for k", 0),
-    "kept": ("if stays and now - target < low:", "if False:", 1),
+    "gap": ("now += less - gone_before(mark, d)", "now -= 0", 8),
+    "warp": ("cuda.syncwarp()\n            for k", "for k", 4),
+    "kept": ("if is_left and stays and now - there < low:", "if False:", 2),
     "first": ("high = min(high, d.wide[passes.COPY_AT, first + 1])", "high = low", 0),
     "appended": (
         "if turn > first:\n            meet_grid(d)",
         "if False:\n            pass",
-        6,
+        4,
     ),
     "dead": ("d.fates[last] = d.fates[last] | codes.DEAD", "pass", 6),
-    "match": ("if d.work[NEED, p] == EVERY:", "if False:", 0),
+    "match": ("leaves = d.work[NEED, p] == EVERY", "leaves = False", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
     "order": ("if other_key < key or", "if other_key > key or", 5),
-    "digits": ("if block < cuda.blockIdx.x:", "if block < 0:", 6),
+    "digits": ("= before + here - count", "= before + here", 6),
     "turn": ("if digits_of(bits_of(d.limit))[0] & 1 != 0:", "if False:", 6),
     "meeting": ("if d.blocks > 1:\n        meet_grid(d)", "if False:\n        pass", 6),
     "laid": ("d.table[FREE, region] + laid - base", "d.table[FREE, 0] + laid", 5),
@@ -190,8 +192,9 @@ def find_fault(fault: str) -> None:
             replace_text(gpu, *RANKED, "2")
         try:
             if fault in LONG_ROWS:
-                with pauses(seed):  # else lanes come in order
-                    check_long_rows(rng)
+                for turn in range(6):  # until another warp comes in between
+                    with pauses(seed + turn, 0.01, 99):
+                        check_long_rows(rng)
             else:
                 check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
         except (AssertionError, fg.StateError, EmulationError) as error:
@@ -282,15 +285,22 @@ def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
             )
 
 
-def test_results_follow(gpu: Gpu) -> None:
+def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelling = importlib.import_module("featgraph.algorithms.label_propagation")
+    monkeypatch.setattr(labelling, "FEW_SUPERSTEPS", 0)
     rng = np.random.default_rng(1)
     graph = fg.DynamicGraph.from_edges(
         *rng.integers(0, 30, (2, 60)), vertex_count=30, directed=False,
         duplicates="last", loops="drop", target="cuda",
     )  # fmt: skip
     parts, triangles = connected_components(graph), triangle_count(graph)
+    labels = spread_labels(graph)
     for _ in range(2):
         graph.update(*rng.integers(0, 30, (2, 8)), rng.random(8) < 0.5)
+        graph.delete_edges(np.full(30, 13), np.arange(30))
+        assert labels.update().began_anew == ""
+        require_labels(graph, labels, spread_labels(graph))
+        assert labels.labels[13] == -1
         assert "edges went" in parts.update().began_anew
         triangles.update()
         frozen = graph.freeze()
@@ -298,6 +308,12 @@ def test_results_follow(gpu: Gpu) -> None:
         np.testing.assert_array_equal(
             triangles.triangles, triangle_count(frozen).triangles
         )
+    graph.delete_vertices([7])  # it is labelled, also when its id is given out again
+    graph.insert_vertices(1)
+    graph.insert_edges([7], [13])
+    assert labels.update().began_anew == ""
+    require_labels(graph, labels, spread_labels(graph))
+    assert labels.labels[13] >= 0
     graph.delete_vertices([3])
     assert not graph.contains(np.full(30, 3), np.arange(30)).any()
     assert graph.neighbors(4).size == graph.in_degree[4]

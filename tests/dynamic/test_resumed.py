@@ -16,12 +16,14 @@ from featgraph.algorithms import (
     _paths,
     bfs,
     connected_components,
+    label_propagation,
     pagerank,
     sssp,
     sswp,
 )
 from featgraph.algorithms._following import Following
 from featgraph.algorithms.bfs import verify_bfs
+from featgraph.algorithms.label_propagation import verify_label_propagation
 from featgraph.algorithms.sssp import verify_sssp
 from featgraph.algorithms.sswp import verify_sswp
 
@@ -181,6 +183,158 @@ def test_shares_follow_out_degrees() -> None:
         assert np.abs(result.ranks - exact(graph)).sum() <= bound
 
 
+LABELS = importlib.import_module("featgraph.algorithms.label_propagation")
+
+
+class Seeds:
+    """Labels of one vertex in seven, or distributions, for all ids that a graph has."""
+
+    def __init__(self, graph: fg.Graph, are_rows: bool = False) -> None:
+        self.graph, self.are_rows = graph, are_rows
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        ids = np.arange(self.graph.vertex_count)
+        labels = np.where(ids % 7 == 0, ids % 3, -1)
+        rows = (labels[:, None] == range(3)) + (labels[:, None] >= 0) * 0.5
+        return rows if self.are_rows else labels
+
+
+def require_labels(
+    graph: fg.Graph, result: Any, fresh: Any, labels: Any = None, **given: Any
+) -> None:
+    """Check distributions of an update beside those of a call."""
+    rows = result.distributions
+    labels = Seeds(graph) if labels is None else labels
+    verify_label_propagation(graph, labels, rows, class_count=3, **given)
+    assert rows.dtype == fresh.distributions.dtype
+    assert result.labels.dtype == fresh.labels.dtype
+    found = np.where(rows.any(axis=1), rows.argmax(axis=1), -1)
+    np.testing.assert_array_equal(result.labels, found)
+    np.testing.assert_array_equal(rows.any(axis=1), fresh.distributions.any(axis=1))
+    assert result.converged
+
+
+def spread_labels(graph: fg.Graph, labels: Any = None, **given: Any) -> Any:
+    labels = Seeds(graph) if labels is None else labels
+    return label_propagation(graph, labels, class_count=3, **given)
+
+
+@pytest.fixture
+def resumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have updates go on even where calls evaluate few edges."""
+    monkeypatch.setattr(LABELS, "LEAST_EVALUATED", 0)
+
+
+@pytest.mark.usefixtures("resumes")
+@SEEDS
+def test_labels(seed: int) -> None:
+    options: dict[str, Any] = [
+        {}, {"epsilon": 1e-5}, {"alpha": 1.0, "direction": "push"},
+        {"epsilon": 0.03, "dtype": np.float64},
+    ][seed]  # fmt: skip
+    bounds = {n: options[n] for n in ("alpha", "epsilon") if n in options}
+    are_rows = seed > 1
+
+    def compare(graph: Any, result: Any, fresh: Any) -> None:
+        require_labels(graph, result, fresh, Seeds(graph, are_rows), **bounds)
+
+    def call(graph: Any) -> Any:
+        return spread_labels(graph, Seeds(graph, are_rows), **options)
+
+    run(seed, call, compare, 90)
+
+
+@pytest.mark.usefixtures("resumes")
+@pytest.mark.parametrize("directed", [False, True])
+def test_labels_leave_a_cycle_that_is_cut_off(directed: bool) -> None:
+    """Rows of a cycle would sustain each other; so would rows along zero weights."""
+    graph = fg.DynamicGraph.from_edges(
+        [0, 1, 2, 3], [1, 2, 3, 1], weights=np.ones(4, np.float32), directed=directed,
+        duplicates="last", target="cpu",
+    )  # fmt: skip
+    results = [spread_labels(graph), spread_labels(graph, epsilon=1e-5)]
+    edge: Any = [0], [1]
+    for batch in (
+        lambda: graph.delete_edges(*edge),
+        lambda: graph.insert_edges(*edge, weights=[0.0]),
+        lambda: graph.insert_edges(*edge, weights=[2.0]),
+        lambda: graph.insert_edges(*edge, weights=[0.0]),
+    ):
+        batch()
+        is_open = graph.contains(*edge)[0] and graph.weights[-1] > 0
+        for result, epsilon in zip(results, (1e-3, 1e-5), strict=True):
+            assert result.update().began_anew == ""
+            require_labels(graph, result, spread_labels(graph), epsilon=epsilon)
+            assert result.labels.tolist() == [0, *[0 if is_open else -1] * 3]
+
+
+@pytest.mark.usefixtures("resumes")
+def test_labels_of_vertices_are_those_of_a_call() -> None:
+    """An id that is given out again has the label of the array, as in a call."""
+    graph = fg.DynamicGraph.from_edges([7, 7, 0], [8, 0, 9], target="cpu")
+    given = [2, 2, *[-1] * 8]
+    result = spread_labels(graph, given)
+    given[:] = [0, *[-1] * 6, 1, -1, -1]  # before the first update
+    graph.insert_edges([9], [8])
+    assert result.update().began_anew == ""
+    require_labels(graph, result, spread_labels(graph, given), given)
+    graph.delete_edges([9], [8])
+    graph.insert_vertices(1)
+    with pytest.raises(fg.GraphInputError, match="one label, or one distribution"):
+        result.update()
+    given.append(2)
+    graph.insert_edges([10], [6])
+    assert result.update().began_anew == "an update ended in an error"
+    assert result.labels.tolist() == [0, *[-1] * 5, 2, 1, 1, 0, 2]
+    graph.delete_vertices([7])
+    result.update()
+    assert result.labels.tolist() == [0, *[-1] * 5, 2, -1, -1, 0, 2]
+    assert graph.insert_vertices(1).vertices.tolist() == [7]
+    graph.insert_edges([7], [8])
+    done = result.update()
+    assert done.began_anew == ""
+    assert result.labels.tolist() == [0, *[-1] * 5, 2, 1, 1, 0, 2]
+    require_labels(graph, result, spread_labels(graph, given), given)
+    given[0] = 1
+    graph.insert_edges([8], [1])
+    assert "labels have changed" in result.update().began_anew
+    require_labels(graph, result, spread_labels(graph, given), given)
+
+
+def test_labels_begin_anew_where_a_call_evaluates_little() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], target="cpu")
+    result = spread_labels(graph)
+    graph.insert_edges([0], [2])
+    assert "less than the first update" in result.update().began_anew
+
+
+@pytest.mark.parametrize(
+    ("call", "module", "answer"),
+    [(spread_labels, LABELS, "labels"), (lambda g: bfs(g, 0), _paths, "levels")],
+)
+def test_an_update_behind_an_error_begins_anew(
+    call: Any, module: Any, answer: str, monkeypatch: pytest.MonkeyPatch, resumes: None
+) -> None:
+    """`fg.trim` resets vertices once, though the update may end behind it."""
+    graph = fg.DynamicGraph.from_edges(
+        [0, 1, 2, 0, 3, 0], [1, 2, 1, 3, 4, 4], target="cpu"
+    )
+    result = call(graph)
+    graph.insert_edges([0], [2])
+    assert result.update().began_anew == ""
+    graph.delete_edges([0, 0, 0], [1, 2, 4])
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "spread", None)
+        with pytest.raises(TypeError):
+            result.update()
+    done = result.update()
+    equal(getattr(result, answer), getattr(call(graph), answer))
+    assert done.began_anew == "an update ended in an error"
+    graph.insert_edges([0], [1])
+    assert result.update().began_anew == ""
+    equal(getattr(result, answer), getattr(call(graph), answer))
+
+
 @pytest.mark.parametrize(
     ("call", "why"),
     [
@@ -189,6 +343,10 @@ def test_shares_follow_out_degrees() -> None:
         (pagerank, "the weights are of another type"),
         (lambda g: sssp(g, [0, 1]), "several searches"),
         (lambda g: bfs(g, 0, max_depth=2), "max_depth"),
+        (lambda g: spread_labels(g, clamp=False, epsilon=0.1), "not clamped"),
+        (lambda g: spread_labels(g, max_supersteps=1), "has not converged"),
+        (lambda g: spread_labels(g, callback=lambda *_: None), "callback= was given"),
+        (spread_labels, "the weights are of another type"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -274,6 +432,15 @@ def test_updates_need_trimming_and_degrees(
         for check in (test_components, test_levels, paths):
             with pytest.raises(AssertionError):
                 check(1)
+        patch.setattr(LABELS, "LEAST_EVALUATED", 0)
+        with pytest.raises(AssertionError, match="the row is zero though labels"):
+            test_labels(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(LABELS, "LEAST_EVALUATED", 0)
+        found = "featgraph.runtime.superstep.catch_up._add_edges"
+        patch.setattr(found, lambda *_: None)
+        with pytest.raises(AssertionError, match="one more superstep changes it"):
+            test_labels(1)
     with monkeypatch.context() as patch:
         found = "featgraph.runtime.superstep.catch_up._with_other_degree"
         patch.setattr(found, lambda *_: none)

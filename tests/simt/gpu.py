@@ -107,11 +107,12 @@ class Written:
 
 
 @contextmanager
-def pauses(seed: int, share: float = 0.2) -> Iterator[None]:
+def pauses(seed: int, share: float = 0.2, turns: int = 1) -> Iterator[None]:
     """Have lanes pause in front of some accesses to global memory, drawn by a seed.
 
-    Others then come between a load and the store that belongs to it. Any block that
-    waits runs next.
+    Others then come between a load and the store that belongs to it; other warps also
+    pass `turns` times by lanes that wait for the one that pauses. Any block that waits
+    runs next.
     """
     drawn = np.random.default_rng(seed)
 
@@ -122,7 +123,8 @@ def pauses(seed: int, share: float = 0.2) -> Iterator[None]:
     def paused(access: Any) -> Any:
         def take_time(self: Written, address: int) -> None:
             if drawn.random() < share:
-                pause()
+                for _ in range(turns):
+                    pause()
             access(self, address)
 
         return take_time

@@ -38,10 +38,10 @@ def pushing() -> Iterator[Gpu]:
         COMPILER.wait()
 
 
-def graph() -> fg.Graph:
+def graph(kind: type[fg.Graph] = fg.Graph, **options: Any) -> Any:
     drawn = fg.graph.generators.rmat(5, 4, seed=3)
-    return fg.Graph.from_edges(
-        drawn.sources, drawn.targets, vertex_count=40, directed=False
+    return kind.from_edges(
+        drawn.sources, drawn.targets, vertex_count=40, directed=False, **options
     )
 
 
@@ -54,9 +54,13 @@ def run(step: Any, state: fg.State, target: str) -> fg.Run:
         )  # fmt: skip
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(6)
+@pytest.mark.parametrize("changes", [False, True])
 @pytest.mark.parametrize("name", sorted(QUEUED))
-def test_launches_take_what_was_compiled_by_types_alone(name: str) -> None:
+def test_launches_take_what_was_compiled_by_types_alone(
+    name: str, changes: bool
+) -> None:
+    kind = (fg.DynamicGraph, {"target": "cuda"}) if changes else (fg.Graph, {})
     step, meant = make(name, graph(), 5)
     may_push = step.fold(meant, target="cuda").plan.facts.may_push
     assert may_push != (name in {"peeling", "widths"})
@@ -64,7 +68,7 @@ def test_launches_take_what_was_compiled_by_types_alone(name: str) -> None:
     with pushing() as gpu:
         found = []
         for _ in range(2):
-            step, state = make(name, graph(), 5)
+            step, state = make(name, graph(kind[0], **kind[1]), 5)
             found.append(run(step, state, "cuda"))
             same(state, meant)
             if len(found) == 1:

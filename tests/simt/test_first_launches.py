@@ -14,13 +14,14 @@ import pytest
 
 import featgraph as fg
 from featgraph import algorithms
-from featgraph.cuda import dialect, sorting
+from featgraph.cuda import arrays, dialect, sorting
 from featgraph.graph.building import edges
 
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.cli import kernels
+from featgraph.dynamic import gpu_pools, rows_cuda
 from featgraph.runtime import warming
 from featgraph.runtime.loops import replay
 from featgraph.runtime.recording import cuda_trace
@@ -174,6 +175,40 @@ def test_graphs_given_on_the_gpu(
             )
             algorithms.sssp(graph, 0, target="cuda")
     check(own_launches(launched), own_keys())
+
+
+@pytest.mark.parametrize("few", [4096, 0])
+def test_batches_of_graphs_that_change(
+    few: int, launched: set[Key], rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Of arrays of both memories, with columns, edges that leave, and vertices."""
+    monkeypatch.setattr(gpu_pools, "FEW", few)
+    monkeypatch.setattr(arrays, "multiprocessors", lambda: 2)
+    monkeypatch.setattr(gpu_pools, "THREADS", 32)
+    for owner, threshold, value in AS_LARGE_ON_GPU:
+        monkeypatch.setattr(owner, threshold, value)
+    with emulated_gpu():
+        for directed, dtype in ((True, np.float32), (False, np.float64)):
+            graph = fg.DynamicGraph.from_edges(
+                *rng.integers(0, 20, (2, 60)), weights=rng.random(60).astype(dtype),
+                vertex_count=20, directed=directed, target="cuda",
+                duplicates="last" if directed else "sum",
+            )  # fmt: skip
+            graph.neighbors(0)
+            for place in (np.asarray, StridedArray):
+                ends = rng.integers(0, 20, (2, 8)).astype(np.int32)
+                weights = place(rng.random(8).astype(dtype))
+                graph.insert_edges(*map(place, ends), weights=weights)
+                graph.delete_edges(*map(place, ends[:, :4]))
+            graph.insert_vertices(3)
+            graph.delete_vertices([1, 2])
+            graph.update([3, 4], [4, 5], [True, False], weights=np.ones(2, dtype))
+            algorithms.bfs(graph, 0, target="cuda")
+    names = {name for module, name, _ in launched if "dynamic" in module}
+    assert {"plan_batch" if few else "match", "apply_batch", "list_edges"} <= names
+    stored = {key(*each) for each in rows_cuda.own_kernels()}
+    check(own_launches(launched), own_keys() | stored)
 
 
 def own_launches(launched: set[Key]) -> set[Key]:

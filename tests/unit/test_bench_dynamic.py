@@ -39,7 +39,7 @@ def test_commands_of_kept_lines_can_be_run(
     kept = (ROOT / "bench/results").glob("dynamic-*.jsonl")
     texts = [text for path in kept for text in path.read_text().splitlines()]
     lines = map(json.loads, texts)
-    begin = f"python -m bench.run {name} "
+    begin = f"python -m bench.run {name}"
     commands = {line["command"] for line in lines if line["bench"] == name}
     monkeypatch.setattr(BENCHES[name], "run", lambda arguments, recorder: None)
     assert commands
@@ -116,7 +116,14 @@ def test_updates_and_streams_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not recorder.has_failures
     parts = {(line["contender"], line["what"]) for line in recorder.lines}
     assert ("following", "step") in parts
-    assert ("anew", "triangles") in parts
+    assert ("anew", "triangle_count") in parts
+    recorder = run("dynamic-stream", days=[20, 2], skip=0, repeat=4, directed=True)
+    assert not recorder.has_failures
+    counted = {line["what"]: line for line in recorder.lines if "by_calls" in line}
+    assert {*counted} == {*stream.RESULTS[True]}
+    assert all(line["evaluated"] > 0 for line in counted.values())
+    components = counted["connected_components"]  # anew, they pass over each edge once
+    assert components["by_calls"] == pytest.approx(components["edges"], rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +149,21 @@ def tables_of(**given: Any) -> Recorder:
 def test_tables_are_right() -> None:
     recorder = tables_of()
     assert not recorder.has_failures
-    laid_out = [line["compactions"] for line in recorder.lines if "compactions" in line]
-    assert len(laid_out) == 3
+    rounds = {
+        line["kind"]: (line["compactions"], line["most_used_per_edge"])
+        for line in recorder.lines
+        if line.get("operation") == "rounds"
+    }
+    for kind in ("uniform", "sweep", "random"):
+        compactions, most = rounds[f"{kind}, no reuse"]
+        assert compactions == 0
+        assert most > rounds[kind][1]
+    again = [line for line in recorder.lines if "names_ms" in line]
+    assert len(again) == 4 * 3
+    for line in again:
+        stages = line["names_ms"], line["queue_ms"], line["rows_ms"]
+        assert 0 < sum(stages) < 2 * line["processor_ms"]
+        assert (line["names_ms"] > 0) == ("names" in line["kind"])
     means = [line for line in recorder.lines if line["contender"] == "geometric mean"]
     assert [line["operation"] for line in means] == ["fresh", "aged", "compacted"]
     used = {
@@ -152,6 +172,22 @@ def test_tables_are_right() -> None:
         if line["contender"] == "bfs"
     }
     assert used["aged"] > used["compacted"]
+
+
+def test_pagerank_and_triangles_of_both_graphs_are_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder = tables_of(tables=["pages"])
+    assert not recorder.has_failures
+    assert len(recorder.lines) == 2 * 2 * 5
+    drop = tables.fg.DynamicGraph.freeze
+
+    def losing(graph: Any) -> Any:
+        graph.delete_edges(*(ends[:1] for ends in graph.edges()[:2]))
+        return drop(graph)
+
+    monkeypatch.setattr(tables.fg.DynamicGraph, "freeze", losing)
+    assert tables_of(tables=["pages"]).has_failures
 
 
 def test_a_table_of_wrong_answers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,10 +238,37 @@ for _ in range(2):
     check(holder, keys[:100])
     holder.insert(edges(base))
     check(holder, base)
+
+is_edge = np.random.default_rng(1).random((40, 40)) < 0.3
+is_edge[:, 7] = is_edge[7] = True  # rows of one page to three, and one without edges
+is_edge = np.triu(is_edge, 1) | np.triu(is_edge, 1).T
+is_edge[5] = is_edge[:, 5] = False
+matrix, expected = is_edge.astype(int), np.full(40, 1 / 40)
+for _ in range(3):
+    expected = 0.15 / 40 + 0.85 * matrix @ (expected / matrix.sum(0).clip(1))
+corners = (matrix @ matrix * matrix).sum(0) // 2
+keys = np.flatnonzero(is_edge)
+for is_sorted in (True, False):
+    keys = np.sort(keys) if is_sorted else np.random.default_rng(2).permutation(keys)
+    holder = pages.Pages(edges(keys), 40)
+    for how in pages.STRATEGIES:
+        pieces = holder.pieces(how)
+        np.testing.assert_allclose(holder.ranks(pieces, 3), expected, 1e-5)
+        found = holder.triangles(pieces, is_sorted)
+        np.testing.assert_array_equal(found, corners, how)
 """
 
 
-@pytest.mark.parametrize("fault", ["", "pages.TAIL = 1\n", "pages.NEXT = 0\n"])
+#: Nothing, or text that makes the counters or the pieces wrong.
+FAULTS = [
+    "",
+    "pages.TAIL = 1\n",
+    "pages.NEXT = 0\n",
+    "pages.STRATEGIES['page'] = 16, 1\n",
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_pages_and_locks(fault: str) -> None:
     script = ON_PAGES.replace("keys = ", f"{fault}keys = ", 1)
     done = subprocess.run(

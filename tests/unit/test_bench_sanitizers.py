@@ -16,7 +16,7 @@ import pytest
 from bench.record import Recorder
 from bench.report import print_report
 from bench.sanitizers import child, session
-from bench.sanitizers.cases import VARIANTS, make_cases
+from bench.sanitizers.cases import KINDS, VARIANTS, make_cases
 from bench.sanitizers.logs import Report, judge, parse_log
 from bench.sanitizers.planted import FAULTS, plant
 from featgraph.fold.schedules import lanes
@@ -84,7 +84,7 @@ def test_every_program_and_variant_is_a_case() -> None:
     cases = make_cases()
     bank = {(c["program"], c["variant"]) for c in cases if c["kind"] == "bank"}
     assert bank == {(p.name, v) for p in BANK for v in VARIANTS}
-    assert {c["kind"] for c in cases} == {"bank", "triangles", "monotone", "loops"}
+    assert {c["kind"] for c in cases} == {*KINDS}
     assert {c["k"] for c in cases} >= {1, 3, 8, 17, 33, 64}
     # All widths meet all variants, not each the same ones.
     for variant in ("push", "pull NFA"):
@@ -107,6 +107,25 @@ def test_kernels_of_the_runtime_are_launched(monkeypatch: pytest.MonkeyPatch) ->
         kernels, _ = launched.take()
     assert any("first" in name for name in kernels)
     assert any("refresh" in name for name in kernels)
+
+
+@pytest.mark.slow
+def test_kernels_of_batches_are_launched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from featgraph.cuda.launch import Launches
+    from tests.simt.gpu import emulated_gpu
+
+    monkeypatch.setattr(Launches, "__call__", Launches.__call__)  # and restored
+    found = {}
+    with emulated_gpu():
+        launched = child.Launched()
+        for variant in ("one block", "many blocks"):
+            child.run_case({"kind": "batches", "variant": variant, "seed": 2})
+            found[variant], _ = launched.take()
+    assert all("kernels_cuda.find_runs" in " ".join(names) for names in found.values())
+    assert found["one block"].keys() != found["many blocks"].keys()
+    assert not capsys.readouterr().out
 
 
 def test_a_fault_is_planted_in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:

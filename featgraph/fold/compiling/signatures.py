@@ -36,6 +36,11 @@ _ARRAYS = {
     "incident_edges edge_twin deferred upper_offsets upper_edges upper_positions "
     "lower_offsets lower_edges lower_positions both_offsets both_edges both_positions",
 }
+#: Arrays of the rows of graphs that change, behind "in_run_", "out_run_" and so on.
+_OF_RUNS = {"int32": ("ends",), "uint32": ("ids",), "offset": ("starts", "stops")}
+for _dtype, _names in _OF_RUNS.items():
+    for _along in ("in", "out", "incident"):
+        _ARRAYS[_dtype] += "".join(f" {_along}_run_{name}" for name in _names)
 
 
 def entry_signature(

@@ -46,7 +46,9 @@ __all__ = [
     "edges_on_host",
     "ends_on_gpu",
     "freeze",
+    "merged",
     "named_count",
+    "raise_repeated",
 ]
 
 
@@ -456,12 +458,9 @@ def _merged(
             return None
         own = DeviceValues(found)
     elif weights is not None:
-        own = combined_weights(
-            weights,
-            repeats.order.copy_to_host(),
-            repeats.first.copy_to_host(),
-            policy,
-        )
+        order = repeats.order.copy_to_host()
+        starts = np.flatnonzero(repeats.is_first.copy_to_host()[order])
+        own = merged(weights, order, starts, policy)[repeats.first.copy_to_host()]
     return edges.chosen(repeats.first), own
 
 
@@ -524,60 +523,60 @@ def merge_duplicates(
 
     Notes
     -----
-    O(V + E) time except for sorts of long rows; about 24 bytes of temporaries per edge.
+    O(V + E) time; about 16 bytes of temporaries per edge.
     """
     if sources.size < 2:
         return sources, targets, weights
     low = sources if directed else np.minimum(sources, targets)
     high = targets if directed else np.maximum(sources, targets)
-    order, starts = _in_order_of_ends(low, high)
-    if starts.size == sources.size:
+    order, starts = _repeated_edges(low, high)
+    if not starts.size:
         return sources, targets, weights
-    first = order[starts]
     if policy == "error":
-        _raise_repeated(sources, targets, order, starts)
-    is_first = np.zeros(order.size, np.bool_)
-    is_first[first] = True
-    kept = np.flatnonzero(is_first)
+        raise_repeated(sources, targets, order, starts)
+    is_first = np.ones(sources.size, np.bool_)
+    is_first[order] = False
+    is_first[order[starts]] = True
     if weights is not None:
-        weights = combined_weights(weights, order, kept, policy)
-    return sources[kept], targets[kept], weights
+        weights = merged(weights, order, starts, policy)[is_first]
+    return sources[is_first], targets[is_first], weights
 
 
-def _in_order_of_ends(low: _Ids, high: _Ids) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return a stable order of edges by their ends, and the begins of pairs in it."""
+def _repeated_edges(low: _Ids, high: _Ids) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the edges with equal ends, by group, and where groups begin."""
     is_dense = low.max() <= 8 * low.size  # a counting sort has an entry for each id
     if low.size > FEW and is_dense:
         from featgraph.graph.building import kernels  # loads Numba
 
-        return kernels.in_order_of_ends(low, high)
+        return kernels.repeated_edges(low, high)
     key = (low.astype(np.int64) << 32) | high
     order = np.argsort(key, kind="stable")
-    key = key[order]
-    return order, np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    is_first = np.diff(key[order], prepend=-1) != 0
+    is_repeated = ~(is_first & np.append(is_first[1:], True))
+    return order[is_repeated], np.flatnonzero(is_first[is_repeated])
 
 
-def combined_weights(
-    weights: NDArray[Any], order: NDArray[Any], first: NDArray[Any], policy: str
+def merged(
+    values: NDArray[Any], order: NDArray[Any], starts: NDArray[np.int64], policy: str
 ) -> NDArray[Any]:
-    """Combine the weights of edges with equal ends.
+    """Return the values of all edges, with that of a group at its first edge.
 
     Parameters
     ----------
-    weights : ndarray, shape (E,)
-    order : ndarray of int, shape (E,)
-        The edges, grouped by their ends, in given order within a group.
-    first : ndarray of int
-        The first edge of each group, ascending.
+    values : ndarray, shape (E,) or (E, width)
+    order, starts : ndarray of int
+        Groups of equal edges: see `combine`. Edges that nothing repeats may be left
+        out.
     policy : str
-        One of `POLICIES`, neither "keep" nor "error".
+        One of `POLICIES`. "error": there are no groups.
     """
-    is_first = np.zeros(order.size, np.bool_)
-    is_first[first] = True
-    starts = np.flatnonzero(is_first[order])
-    combined = combine(weights, order, starts, policy)
-    made = np.empty_like(combined)
-    made[np.cumsum(is_first)[order[starts]] - 1] = combined
+    if policy in {"first", "error"} or not (starts.size or policy == "sum"):
+        return values
+    combined = combine(values, order, starts, policy)
+    made = values.astype(combined.dtype)
+    if policy == "sum":
+        made += 0  # a sum begins with 0, so that -0.0 becomes 0.0
+    made[order[starts]] = combined
     return made
 
 
@@ -591,8 +590,6 @@ def combine(
     have equal bits. `edges` has the number of each weight's edge for errors; default:
     the weight's index.
     """
-    if policy == "first":
-        return np.asarray(weights[order[starts]])
     if policy == "last":
         ends = np.append(starts[1:], order.size)
         return np.asarray(weights[order[ends - 1]])
@@ -639,12 +636,13 @@ def _sum(
     return rounded
 
 
-def _raise_repeated(
+def raise_repeated(
     sources: _Ids,
     targets: _Ids,
     order: NDArray[np.int64],
     starts: NDArray[np.int64],
 ) -> None:
+    """Raise GraphInputError for the first repeat in groups: see `combine`."""
     is_repeat = np.ones(order.size, np.bool_)
     is_repeat[starts] = False
     position = int(order[is_repeat].min())

@@ -10,15 +10,16 @@ slot of every given edge again, so that no edge-to-slot map is needed either.
 An undirected edge that is not a self-loop has a slot in the rows of both its vertices.
 
 Orientation traverses the vertices in degree order, which fills every row in ascending
-order without a sort. Repeated edges are grouped by a counting sort of rows, and a sort
-within each row. Integers are ordered by a radix sort, or in one pass if they are a
-permutation. Components are found by one thread.
+order without a sort. Repeated edges are found in rows, by a hash table for each row.
+Integers are ordered by a radix sort, or in one pass if they are a permutation.
+Components are found by one thread.
 
 Import this module inside functions only: it loads Numba.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -245,59 +246,134 @@ def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
 
 # -- repeated edges
 
-#: Most edges of rows that are sorted by insertion.
-_SHORT = 32
+#: 2**32 divided by the golden ratio: multiples of it are spread evenly over a table.
+_GOLDEN = 2654435769
 
 
-def in_order_of_ends(
+def repeated_edges(
     low: NDArray[np.int32], high: NDArray[np.int32]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return a stable order by (`low`, `high`), and the first place of each pair."""
-    count, dtype = low.size, offset_dtype(low.size)
-    offsets = np.zeros(int(low.max()) + 2, dtype)
-    count_one(low, offsets)
-    to_ends(offsets)
-    order, ends = np.empty(count, dtype), np.empty(count, np.int32)
-    _fill_rows(low, high, offsets, order, ends)
-    begins = np.empty(count, np.bool_)
+    """Return edges with equal ends: `groups` of `find_repeats`."""
+    lengths = np.zeros(int(low.max()) + 1, offset_dtype(low.size))
+    count_one(low, lengths)
 
-    def sort(first: int, last: int) -> None:
-        _sort_rows(first, last, offsets, ends, order, begins)
+    def fill(stops: _Array, ends: _Array, given: _Array) -> None:
+        fill_columns(low, high, stops.copy(), ends)
+        fill_given(low, stops.copy(), given)
 
-    in_pieces(offsets.size - 1, ends.nbytes, sort)
-    return order, np.flatnonzero(begins)
+    return find_repeats(lengths, fill, low.size)[1]
+
+
+def find_repeats(
+    lengths: _Array, fill: Callable[..., None], count: int
+) -> tuple[Any, tuple[NDArray[Any], NDArray[np.int64]]]:
+    """Find edges that have the same end as others in their row.
+
+    Parameters
+    ----------
+    lengths
+        The length of each row, of which repeats are subtracted.
+    fill : callable
+        ``fill(stops, ends, given)`` stores the end of each slot, and the number of its
+        edge, or `count` more for a twin, in given order within a row.
+    count : int
+        The number of edges.
+
+    Returns
+    -------
+    rows : tuple of arrays
+        Starts, stops, ends, the entries of `given`, and the first slot in the row with
+        the same end as each slot.
+    groups : pair of arrays
+        The edges that are given more than once, by group, in given order within one;
+        and where each group begins. Groups of edges with twins are listed for each row.
+    """
+    stops = np.cumsum(lengths, dtype=lengths.dtype)
+    starts, size = stops - lengths, int(stops[-1])
+    ends, given = np.empty(size, np.int32), np.empty(size, stops.dtype)
+    fill(stops, ends, given)
+    firsts = np.empty_like(given)
+
+    def find(first: int, last: int) -> None:
+        _find_firsts(first, last, starts, stops, ends, firsts, lengths)
+
+    in_pieces(starts.size, ends.nbytes, find)
+    rows, repeats = (starts, stops, ends, given, firsts), size - int(lengths.sum())
+    order, begins = np.empty(2 * repeats, given.dtype), np.empty(repeats, np.int64)
+    edges, groups = _list_groups(*rows, lengths, count, order, begins)
+    return rows, (order[:edges], begins[:groups])
 
 
 @jit
-def _fill_rows(
-    rows: _Array, others: _Array, offsets: _Array, order: _Array, ends: _Array
-) -> None:
-    """Store number and other end of edges by row; ends in `offsets` become starts."""
-    for i in range(rows.size - 1, -1, -1):
-        slot = _take_last(offsets, rows[i])
-        order[slot], ends[slot] = i, others[i]
+def _find_firsts(
+    first: int, last: int, starts: _Array, stops: _Array, ends: _Array, firsts: _Array,
+    lengths: _Array,
+) -> None:  # fmt: skip
+    """Store `firsts` and `lengths` of some rows.
 
-
-@jit
-def _sort_rows(
-    first: int, last: int, offsets: _Array, ends: _Array, order: _Array, begins: _Array
-) -> None:
-    """Sort some rows stably by their ends; mark the first of edges with equal ends."""
+    A hash table has the place of the first edge with each end, or -1.
+    """
+    table = np.empty(0, starts.dtype)
     for row in range(first, last):
-        start, stop = offsets[row], offsets[row + 1]
-        if stop - start > _SHORT:
-            places = np.argsort(ends[start:stop], kind="mergesort")
-            ends[start:stop] = ends[start:stop][places]
-            order[start:stop] = order[start:stop][places]
-        else:
-            for slot in range(start + 1, stop):
-                end, edge, at = ends[slot], order[slot], slot
-                while at > start and ends[at - 1] > end:
-                    ends[at], order[at] = ends[at - 1], order[at - 1]
-                    at -= 1
-                ends[at], order[at] = end, edge
+        start, size = np.int64(starts[row]), 2
+        count = np.int64(stops[row]) - start
+        while size < 2 * count:
+            size *= 2
+        if size > table.size:
+            table = np.empty(size, starts.dtype)
+        table[:size] = -1
+        lengths[row] = count
+        for place in range(count):
+            end = ends[start + place]
+            at = (np.int64(end) * _GOLDEN >> 15) & (size - 1)
+            while table[at] >= 0 and ends[start + table[at]] != end:
+                at = (at + 1) & (size - 1)
+            if table[at] < 0:
+                table[at] = place
+            else:
+                lengths[row] -= 1
+            firsts[start + place] = start + table[at]
+
+
+@jit
+def _list_groups(
+    starts: _Array, stops: _Array, ends: _Array, given: _Array, firsts: _Array,
+    lengths: _Array, count: int, order: _Array, begins: _Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Store the groups of `find_repeats`; return the number of edges and of groups."""
+    edges = groups = 0
+    for row in range(starts.size):
+        start, stop = np.int64(starts[row]), np.int64(stops[row])
+        if stop - start == lengths[row]:
+            continue
+        places = np.zeros(stop - start, np.int64)  # first the sizes of groups
         for slot in range(start, stop):
-            begins[slot] = slot == start or ends[slot] != ends[slot - 1]
+            places[firsts[slot] - start] += 1
+        for first in range(places.size):
+            size, places[first] = places[first], -1
+            if size > 1:
+                places[first] = begins[groups] = edges
+                edges, groups = edges + size, groups + 1
+        for slot in range(start, stop):
+            first = firsts[slot] - start
+            if places[first] >= 0:
+                order[places[first]] = given[slot] - count * (given[slot] >= count)
+                places[first] += 1
+    return edges, groups
+
+
+@jit
+def take_firsts(
+    to: _Array, new_ends: _Array, new_given: _Array, starts: _Array, stops: _Array,
+    ends: _Array, given: _Array, firsts: _Array,
+) -> None:  # fmt: skip
+    """Copy the first edge with each end in a row; row v begins at ``to[v]`` then."""
+    for row in range(starts.size):
+        at = to[row]
+        for slot in range(starts[row], stops[row]):
+            if firsts[slot] == slot:
+                new_ends[at], new_given[at] = ends[slot], given[slot]
+                at += 1
 
 
 @jit

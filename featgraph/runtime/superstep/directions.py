@@ -10,6 +10,7 @@ superstep, as in direction-optimizing BFS, so that `is_push_shorter` compares th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -99,7 +100,10 @@ def most_reached(graph: Graph, target: str) -> tuple[int, int]:
     """
     known = _most_reached.get(shape := graph.stamps.shape)
     if known is None:
-        out, into = (most_edges(graph, side, target) for side in ("out", "in"))
+        changing = graph.changing
+        find = partial(most_edges, graph, target=target)
+        find = find if changing is None else changing.most_edges
+        out, into = map(find, ("out", "in"))
         known = _most_reached[shape] = into, (out + 1) * into
     return known
 
