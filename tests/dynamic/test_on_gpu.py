@@ -124,8 +124,12 @@ def test_long_rows(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, seed: int) -> None
     check_long_rows(np.random.default_rng(seed))
 
 
-def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
+@pytest.mark.parametrize("blocks", BY_BLOCKS)
+def test_lanes_in_drawn_orders(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, blocks: str
+) -> None:
     """One row gets everything; no answer depends on which lane comes first."""
+    have_blocks(monkeypatch, *BY_BLOCKS[blocks])
     both = [
         EdgeStore(40, duplicates="last", columns=SPEC, target=target)
         for target in ("cpu", "cuda")

@@ -33,7 +33,7 @@ import linecache
 import sys
 import types
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,11 @@ _ELSEWHERE = (
     "featgraph.dynamic.kernels_cuda",
     "featgraph.dynamic.sorts_cuda",
 )
+
+
+def next_block(waiting: deque[Iterator[None]]) -> Iterator[None]:
+    """Take the block that runs next: the one that has waited longest."""
+    return waiting.popleft()
 
 
 class Emulator:
@@ -156,7 +161,7 @@ class Emulator:
             for z, y, x in itertools.product(*map(range, reversed(grid_shape)))
         )
         while waiting:
-            block = waiting.popleft()
+            block = next_block(waiting)
             waiting.extend(block for _ in itertools.islice(block, 1))
 
     def _execute(self, source: str, name: str, filename: str) -> types.ModuleType:

@@ -53,6 +53,7 @@ from featgraph.runtime.loops import background
 from featgraph.runtime.recording.control import Nodes
 from featgraph.runtime.streaming import ring as streamed_memory
 from featgraph.runtime.streaming import slices as streamed_rows
+from tests.simt import emulator
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.gpu_streams import EmulatedStreams, Streams, pinned
@@ -110,9 +111,14 @@ def pauses(seed: int, share: float = 0.2, turns: int = 1) -> Iterator[None]:
     """Have lanes pause in front of some accesses to global memory, drawn by a seed.
 
     Others then come between a load and the store that belongs to it; other warps also
-    pass `turns` times by lanes that wait for the one that pauses.
+    pass `turns` times by lanes that wait for the one that pauses. Any block that waits
+    runs next.
     """
     drawn = np.random.default_rng(seed)
+
+    def any_block(waiting: Any) -> Any:
+        waiting.rotate(int(drawn.integers(len(waiting))))
+        return waiting.popleft()
 
     def paused(access: Any) -> Any:
         def take_time(self: Written, address: int) -> None:
@@ -126,6 +132,7 @@ def pauses(seed: int, share: float = 0.2, turns: int = 1) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("read", "write"):
             patch.setattr(Written, name, paused(getattr(Written, name)))
+        patch.setattr(emulator, "next_block", any_block)
         yield
 
 
