@@ -28,6 +28,8 @@ HELD, THREADS, ALPHA = 15, 256, 0.85
 STRATEGIES = {
     "naive": (2**30, 1), "page": (HELD, 1), "warp": (2**30, 32), "both": (HELD, 32)
 }  # fmt: skip
+#: Pages for the edges of ten batches of a million.
+ROOM = 10_000_000 // HELD
 #: Counters: pages that wait, the first of them in the ring, the place behind the last,
 #: and pages that were taken from the counter.
 WAITING, HEAD, TAIL, NEXT = range(4)
@@ -157,7 +159,7 @@ class Pages(Holder):
         begins = np.cumsum(counts) - counts
         order = np.argsort(rows, kind="stable")
         place = np.arange(rows.size) - np.repeat(np.cumsum(degree) - degree, degree)
-        size = 2 * int(counts.sum()) + vertex_count
+        size = 2 * int(counts.sum()) + vertex_count + ROOM
         pages = np.zeros((size, HELD + 1), np.int32)
         pages[:, HELD] = np.arange(1, size + 1)
         pages[begins[rows[order]] + place // HELD, place % HELD] = ends[order]

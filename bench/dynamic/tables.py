@@ -188,7 +188,7 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
 
 #: Methods that each stage of a change of vertices consists of.
 STAGES = {
-    "names_ms": ["look_up", "find", "put", "drop"], "queue_ms": ["next_vertices"],
+    "names_ms": ["look_up", "find", "put"], "queue_ms": ["next_vertices"],
     "rows_ms": ["edges_with", "plan", "fit", "refit", "prepare", "apply"],
 }  # fmt: skip
 

@@ -255,9 +255,9 @@ def _run(task: Task) -> tuple[Made, list[warming.Job]]:
     begun, for_gpu = time.perf_counter(), warming.ForGpu()
     with warming.counting() as count:
         if not task.name and task.cc is not None:
-            from featgraph.dynamic import rows_cuda  # imports the dialect
+            from featgraph.dynamic import gpu_memory  # imports the dialect
 
-            warming.compile_own_kernels(task.cc, rows_cuda.own_kernels())
+            warming.compile_own_kernels(task.cc, gpu_memory.own_kernels())
         for as_large in (False, True) if task.name else ():
             with warming.storing(task.cc and for_gpu, as_large=as_large):
                 _run_algorithm(task.name, task.k)

@@ -1,9 +1,9 @@
 """Rows in a pool of the GPU's memory, and batches on them.
 
-`GpuMemory` is that memory, as pools and queues use it, and `gpu_batch` checks a batch
-that is given in it. `GpuRowPool` takes the steps of `RowPool` by the kernels of
-`kernels_cuda`, to equal rows. The host reads two small arrays in a batch: the numbers
-of rows and pairs, and their new places. `GpuRowPool.on_host` downloads other rows.
+`gpu_batch` checks a batch that is given there. `GpuRowPool` takes the steps of `RowPool`
+by the kernels of `kernels_cuda`, to equal rows. The host reads two small arrays in a
+batch: the numbers of rows and pairs, and their new places. `GpuRowPool.on_host`
+downloads other rows.
 """
 
 from __future__ import annotations
@@ -19,16 +19,22 @@ import numpy as np
 
 from featgraph.base.errors import DeviceMemoryError
 from featgraph.base.interrupts import deferred_interrupts
-from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays as memory
-from featgraph.cuda import foreign, sorting
-from featgraph.cuda.driver import address_of
-from featgraph.cuda.memory import Strided
+from featgraph.cuda import sorting
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.batches import Batch, on_host, require_choice
+from featgraph.dynamic.gpu_memory import (
+    GpuMemory,
+    bits_of,
+    part_of,
+    pieces,
+    uploaded,
+    width_of,
+    zeros,
+)
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import (
@@ -43,7 +49,7 @@ from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, g
 from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
-__all__ = ["GpuMemory", "GpuPlan", "GpuRowPool", "gpu_batch", "pack"]
+__all__ = ["GpuPlan", "GpuRowPool", "gpu_batch", "pack"]
 
 #: Threads of the blocks that plan a batch, and of those that copy edges.
 THREADS, COPY_THREADS = sorts_cuda.THREADS, sorts_cuda.COPY_THREADS
@@ -61,54 +67,6 @@ _MISSING = ("ignore", "error")
 _NO_KINDS = np.empty(0, np.uint8)
 #: The result of `GpuRowPool.list_left` where no edge leaves.
 _NONE_LEFT = np.empty((3, 0), np.uint32)
-
-
-def uploaded(array: Any) -> Any:
-    """Return a copy of a host array on the GPU, or a GPU array itself."""
-    return memory.upload(array) if isinstance(array, np.ndarray) else array
-
-
-def part_of(array: Any, first: int, count: int) -> Any:
-    """Return `count` entries from `first` on: a view of a GPU array, a host copy."""
-    if isinstance(array, np.ndarray):
-        return array[first : first + count].copy()
-    item = array.dtype.itemsize
-    return foreign.strided(array, (int(count),), (item,), int(first) * item)
-
-
-def width_of(array: Any) -> int:
-    """Return how many elements a row of an array has."""
-    return 1 if array.ndim == 1 else int(array.shape[1])
-
-
-def bits_of(array: Any) -> Any:
-    """Return an array as flat unsigned integers."""
-    item = array.dtype.itemsize
-    return memory.piece_of(array, 0, array.size * item, item)
-
-
-def _zeros(size: int, dtype: Any, width: int | None = None) -> Any:
-    """Return an array of zeros; with `width`, of rows padded as kernels load them."""
-    dtype, shape = np.dtype(dtype), (size,)
-    if width is not None:
-        shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
-    made = memory.filled((prod(shape),), 0, f"u{dtype.itemsize}")
-    return made.view(dtype).reshape(shape)
-
-
-class GpuMemory(HostMemory):
-    """Memory of the GPU; calls are asynchronous but for `read`."""
-
-    spare, growth = 1024, 4  # each queue that moves is a copy
-    empty: Any = staticmethod(lambda size, dtype: memory.empty((size,), dtype))
-    zeros: Any = staticmethod(_zeros)
-    part: Any = staticmethod(part_of)
-    copy: Any = staticmethod(memory.copy)
-    write: Any = staticmethod(memory.write)
-    copy_of: Any = staticmethod(memory.copy_of)
-    placed: Any = staticmethod(uploaded)
-    read: Any = staticmethod(on_host)
-    bits_of: Any = staticmethod(bits_of)
 
 
 def gpu_batch(
@@ -527,7 +485,7 @@ class GpuRowPool(RowPool):
         born, deaths = updates.turned
         is_new = deaths.size > 0 or (self.dead is not None and born.size > 0)
         if is_new and self.along == "in":
-            dead = _zeros(capacity, np.uint8) if self.dead is None else self.dead
+            dead = zeros(capacity, np.uint8) if self.dead is None else self.dead
             plan.dead = grown(dead, capacity, GpuMemory)
             plan.turned = [memory.upload(ids) for ids in updates.turned]
         if updates.numbers is not None:
@@ -652,7 +610,7 @@ class _Scratch:
     def __init__(self, size: int, blocks: int, stays: bool) -> None:
         self.stays, self.is_whole = stays, stays and size <= FEW
         room = (-(-size // 8) * 8,)
-        block, made = _pieces({
+        block, made = pieces({
             "gate": ((1,), np.int64), "table": ((5, CLASS_COUNT), np.int64),
             "summary": ((passes.SUMMARY,), np.int64), "kinds": (room, np.uint8),
             "at": (room, np.int32), "other": (room, np.int32),
@@ -671,7 +629,7 @@ class _Scratch:
         self.tail = memory.piece_of(block, first, block.size - first, 1)
         self.bad = part_of(made["summary"].view(np.int32), 2 * passes.BAD, 1)
         self.staged["gate"][0] = 0  # and on the GPU, before each batch
-        self.arrays = made | _pieces({
+        self.arrays = made | pieces({
             "none": ((1, 1), np.uint32), "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((blocks,), np.int64),
@@ -696,7 +654,7 @@ def _scratch_of(pool: GpuRowPool, size: int) -> _Scratch:
     if kept.get("slots") != pool.slots:  # bits and their counts: one for each slot
         words = (pool.slots // 32 + 1,)
         shapes: Any = {"before": (words, np.int64), "marks": (words, np.uint32)}
-        kept |= {"slots": pool.slots, "marks": _pieces(shapes)[1]}
+        kept |= {"slots": pool.slots, "marks": pieces(shapes)[1]}
     if 1 << key > (pool.most_kept if pool.top else FEW):  # first edges are many
         return _Scratch(size, pool.most_blocks, False)
     if key not in kept:
@@ -750,7 +708,7 @@ def _spare(
     if size < edges or len(made) != len(bits):
         size = 2 * edges if edges <= _MOST_SPARE else edges
         shapes: Any = {k: ((size * w,), a.dtype) for k, (a, w) in enumerate(bits)}
-        made = [(array, 1) for array in _pieces(shapes)[1].values()]
+        made = [(array, 1) for array in pieces(shapes)[1].values()]
         if edges <= _MOST_SPARE:
             kept["spare"] = size, made
     return made  # type: ignore[no-any-return]
@@ -774,21 +732,6 @@ def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
     found = combined(made, on_host(current), given, plan.updates.rule)
     numbers = np.arange(plan.count, dtype=np.int32)
     return memory.upload(found), memory.upload(numbers)
-
-
-def _pieces(
-    shapes: dict[str, tuple[tuple[int, ...], Any]],
-) -> tuple[Any, dict[str, Any]]:
-    """Return new memory and arrays in it by name, in the order of `shapes`."""
-    made, begin = {}, 0
-    sizes = {n: prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
-    block = memory.empty((sum(-(-size // 8) * 8 for size in sizes.values()),), np.uint8)
-    for name, (shape, dtype) in shapes.items():
-        typed, at = np.dtype(dtype), address_of(block) + begin
-        strides = (typed.itemsize * shape[-1], typed.itemsize)[-len(shape) :]
-        made[name] = Strided(block, at, shape, strides, typed)
-        begin += -(-sizes[name] // 8) * 8
-    return block, made
 
 
 def _table_of(pool: GpuRowPool, regions: Any, table: Any = None) -> Array:

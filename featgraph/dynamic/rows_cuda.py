@@ -6,9 +6,6 @@ log, copies the edges of rows that move or shrink, and appends inserted edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from featgraph.cuda.dialect import (
     cuda,
     device_function,
@@ -29,7 +26,6 @@ from featgraph.dynamic.sorts_cuda import (
     row_at,
     share_of_grid,
 )
-from featgraph.graph.building.gpu_edge_kernels import take
 
 #: Edges that a lane holds while rows are copied.
 HELD = 4
@@ -404,47 +400,3 @@ def write_values(d, values, value_width, sources, new, width):  # type: ignore[n
                 slot += gone_before(at, d) - gone_before(at + place, d)
         for k in range(value_width):
             new[slot * width + k] = values[int64(sources[e]) * value_width + k]
-
-
-def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Yield the kernels of batches, with the types that first batches compile them for.
-
-    These are those of graphs with less than 2**31 slots, and columns of 4 or 8 bytes.
-    """
-    from numba import types
-
-    n, flag, u8, i32 = types.int64, types.boolean, types.uint8[::1], types.int32[::1]
-    i64, u32, u64 = types.int64[::1], types.uint32[::1], types.uint64[::1]
-    pairs, listed = types.int32[:, ::1], types.uint32[:, ::1]
-    of_name = {
-        "kinds": u8, "outcomes": u8, "classes": u8, "dead": u8, "fates": u8,
-        "numbers": u32, "marks": u32, "work": pairs, "wide": types.int64[:, ::1],
-        "table": types.int64[:, ::1], "digits": types.int64[:, ::1], "before": i64,
-        "totals": i64, "summary": i64, "runs": i64, "gate": i64,
-    }  # fmt: skip
-    names = passes.Passes._fields
-    first = names.index("at")  # numbers are before it
-    arrays = [of_name.get(name, i32) for name in names[first:]]
-    d = types.NamedTuple([n] * first + arrays, passes.Passes)
-    yield passes.list_batch, (d, i32, i32)
-    yield passes.match, (d, flag)
-    yield passes.find_runs, (d,)
-    yield passes.plan_batch, (d, i32, i32, flag)
-    yield passes.lay_rows, (d, flag)
-    rows = u32, i32, flag, u32, flag, n, i32, i32, u8, i32, flag, flag
-    yield apply_batch, (d, n, n, flag, flag, *[u32] * 4, listed, n, *rows)
-    yield write_ids, (d, u32, n, u32)
-    yield give_ids, (d, u32, n, n, u32)
-    for bits in (u32, u64):
-        yield copy_rows, (d, n, n, flag, bits, n, bits, bits)
-        yield write_values, (d, bits, n, i32, bits, n)
-        yield list_changed, (d, bits, n, bits, n, i32, flag, flag, listed)
-        yield take_values, (d, bits, bits)
-        yield take_rows, (bits, n, i32, bits, n)
-    yield list_slots, (n, i64, n, i32, u32, flag, i32, i32, i32, i32)
-    yield take, (u32, i32, u32)
-    yield take, (i32, i64, i32)
-    yield measure_all, (i32, i32, i32)
-    yield count_ends, (n, i32, i32, i32, i32)
-    yield mark_rows, (i32, n, u8)
-    yield list_edges, (n, i32, flag, n, u8, i32, i32, i32, i64, pairs)

@@ -184,7 +184,7 @@ def _entries(state: State, name: str, ids: Ids) -> Any:
     if not isinstance(held, DeviceValues):
         return state.stored(name).reshape(-1)[ids]
     from featgraph.cuda import arrays as memory  # imports the dialect
-    from featgraph.dynamic.gpu_pools import bits_of
+    from featgraph.dynamic.gpu_memory import bits_of
     from featgraph.graph.building.gpu_edges import taken
 
     found = taken(bits_of(held.array), memory.upload(ids))

@@ -13,12 +13,12 @@ from featgraph.cuda import dialect
 if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
 
-from featgraph.dynamic import rows_cuda
+from featgraph.dynamic import gpu_memory
 
 
 @pytest.mark.parametrize(
     ("kernel", "signature"),
-    list(rows_cuda.own_kernels()),
+    list(gpu_memory.own_kernels()),
     ids=lambda x: getattr(x, "__name__", None),
 )
 def test_it_compiles(kernel: Any, signature: tuple[Any, ...]) -> None:

@@ -21,7 +21,7 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.cli import kernels
-from featgraph.dynamic import gpu_pools, rows_cuda
+from featgraph.dynamic import gpu_memory, gpu_pools
 from featgraph.runtime import warming
 from featgraph.runtime.loops import replay
 from featgraph.runtime.recording import cuda_trace
@@ -207,7 +207,7 @@ def test_batches_of_graphs_that_change(
             algorithms.bfs(graph, 0, target="cuda")
     names = {name for module, name, _ in launched if "dynamic" in module}
     assert {"plan_batch" if few else "match", "apply_batch", "list_edges"} <= names
-    stored = {key(*each) for each in rows_cuda.own_kernels()}
+    stored = {key(*each) for each in gpu_memory.own_kernels()}
     check(own_launches(launched), own_keys() | stored)
 
 

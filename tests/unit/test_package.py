@@ -47,7 +47,7 @@ LAYERS = {
         "dynamic",
     },
     "networkx": {"base", "__init__", "algorithms"},
-    "cli": {"base", "graph", "runtime", "ranks", "__init__", "algorithms"},
+    "cli": {"base", "graph", "runtime", "ranks", "dynamic", "__init__", "algorithms"},
     "__main__": {"cli"},
 }
 

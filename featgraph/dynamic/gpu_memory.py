@@ -1,0 +1,136 @@
+"""Memory of the GPU, as pools, queues and batches of a dynamic graph use it.
+
+`GpuMemory` has the functions of `rows.HostMemory`, and `own_kernels` lists the kernels
+of batches, which ``featgraph warm`` stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from featgraph.base.padding import stored_shape
+from featgraph.cuda import arrays as memory
+from featgraph.cuda import foreign
+from featgraph.cuda.driver import address_of
+from featgraph.cuda.memory import Strided
+from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic import rows_cuda as reads
+from featgraph.dynamic.batches import on_host
+from featgraph.dynamic.rows import HostMemory
+from featgraph.graph.building.gpu_edge_kernels import take
+
+__all__ = [
+    "GpuMemory", "bits_of", "own_kernels", "part_of", "pieces", "uploaded", "width_of",
+    "zeros",
+]  # fmt: skip
+
+
+def uploaded(array: Any) -> Any:
+    """Return a copy of a host array on the GPU, or a GPU array itself."""
+    return memory.upload(array) if isinstance(array, np.ndarray) else array
+
+
+def part_of(array: Any, first: int, count: int) -> Any:
+    """Return `count` entries from `first` on: a view of a GPU array, a host copy."""
+    if isinstance(array, np.ndarray):
+        return array[first : first + count].copy()
+    item = array.dtype.itemsize
+    return foreign.strided(array, (int(count),), (item,), int(first) * item)
+
+
+def width_of(array: Any) -> int:
+    """Return how many elements a row of an array has."""
+    return 1 if array.ndim == 1 else int(array.shape[1])
+
+
+def bits_of(array: Any) -> Any:
+    """Return an array as flat unsigned integers."""
+    item = array.dtype.itemsize
+    return memory.piece_of(array, 0, array.size * item, item)
+
+
+def zeros(size: int, dtype: Any, width: int | None = None) -> Any:
+    """Return an array of zeros; with `width`, of rows padded as kernels load them."""
+    dtype, shape = np.dtype(dtype), (size,)
+    if width is not None:
+        shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
+    made = memory.filled((prod(shape),), 0, f"u{dtype.itemsize}")
+    return made.view(dtype).reshape(shape)
+
+
+class GpuMemory(HostMemory):
+    """Memory of the GPU; calls are asynchronous but for `read`."""
+
+    spare, growth = 1024, 4  # each queue that moves is a copy
+    empty: Any = staticmethod(lambda size, dtype: memory.empty((size,), dtype))
+    zeros: Any = staticmethod(zeros)
+    part: Any = staticmethod(part_of)
+    copy: Any = staticmethod(memory.copy)
+    write: Any = staticmethod(memory.write)
+    copy_of: Any = staticmethod(memory.copy_of)
+    placed: Any = staticmethod(uploaded)
+    read: Any = staticmethod(on_host)
+    bits_of: Any = staticmethod(bits_of)
+
+
+def pieces(
+    shapes: dict[str, tuple[tuple[int, ...], Any]],
+) -> tuple[Any, dict[str, Any]]:
+    """Return new memory and arrays in it by name, in the order of `shapes`."""
+    made, begin = {}, 0
+    sizes = {n: prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
+    block = memory.empty((sum(-(-size // 8) * 8 for size in sizes.values()),), np.uint8)
+    for name, (shape, dtype) in shapes.items():
+        typed, at = np.dtype(dtype), address_of(block) + begin
+        strides = (typed.itemsize * shape[-1], typed.itemsize)[-len(shape) :]
+        made[name] = Strided(block, at, shape, strides, typed)
+        begin += -(-sizes[name] // 8) * 8
+    return block, made
+
+
+def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield the kernels of batches, with the types that first batches compile them for.
+
+    These are those of graphs with less than 2**31 slots, and columns of 4 or 8 bytes.
+    """
+    from numba import types
+
+    n, flag, u8, i32 = types.int64, types.boolean, types.uint8[::1], types.int32[::1]
+    i64, u32, u64 = types.int64[::1], types.uint32[::1], types.uint64[::1]
+    pairs, listed = types.int32[:, ::1], types.uint32[:, ::1]
+    of_name = {
+        "kinds": u8, "outcomes": u8, "classes": u8, "dead": u8, "fates": u8,
+        "numbers": u32, "marks": u32, "work": pairs, "wide": types.int64[:, ::1],
+        "table": types.int64[:, ::1], "digits": types.int64[:, ::1], "before": i64,
+        "totals": i64, "summary": i64, "runs": i64, "gate": i64,
+    }  # fmt: skip
+    names = passes.Passes._fields
+    first = names.index("at")  # numbers are before it
+    arrays = [of_name.get(name, i32) for name in names[first:]]
+    d = types.NamedTuple([n] * first + arrays, passes.Passes)
+    yield passes.list_batch, (d, i32, i32)
+    yield passes.match, (d, flag)
+    yield passes.find_runs, (d,)
+    yield passes.plan_batch, (d, i32, i32, flag)
+    yield passes.lay_rows, (d, flag)
+    rows = u32, i32, flag, u32, flag, n, i32, i32, u8, i32, flag, flag
+    yield reads.apply_batch, (d, n, n, flag, flag, *[u32] * 4, listed, n, *rows)
+    yield reads.write_ids, (d, u32, n, u32)
+    yield reads.give_ids, (d, u32, n, n, u32)
+    for bits in (u32, u64):
+        yield reads.copy_rows, (d, n, n, flag, bits, n, bits, bits)
+        yield reads.write_values, (d, bits, n, i32, bits, n)
+        yield reads.list_changed, (d, bits, n, bits, n, i32, flag, flag, listed)
+        yield reads.take_values, (d, bits, bits)
+        yield reads.take_rows, (bits, n, i32, bits, n)
+    yield reads.list_slots, (n, i64, n, i32, u32, flag, i32, i32, i32, i32)
+    yield take, (u32, i32, u32)
+    yield take, (i32, i64, i32)
+    yield reads.measure_all, (i32, i32, i32)
+    yield reads.count_ends, (n, i32, i32, i32, i32)
+    yield reads.mark_rows, (i32, n, u8)
+    yield reads.list_edges, (n, i32, flag, n, u8, i32, i32, i32, i64, pairs)
