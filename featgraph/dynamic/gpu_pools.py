@@ -1,9 +1,9 @@
 """Rows in a pool of the GPU's memory, and batches on them.
 
-`gpu_batch` checks a batch that is given there. `GpuRowPool` takes the steps of `RowPool`
-by the kernels of `kernels_cuda`, to equal rows. The host reads two small arrays in a
-batch: the numbers of rows and pairs, and their new places. `GpuRowPool.on_host`
-downloads other rows.
+`gpu_batch` checks a batch that is given there. `GpuRowPool` takes the steps of
+`RowPool` by the kernels of `kernels_cuda`, to equal rows. The host reads two small
+arrays in a batch: the numbers of rows and pairs, and their new places.
+`GpuRowPool.on_host` downloads other rows.
 """
 
 from __future__ import annotations
