@@ -277,10 +277,7 @@ def _planted(
     if not runs[0].converged:
         spread_to = np.count_nonzero(state["label"] != UNKNOWN) - tops.size
         if spread_to * MOST_FAR < graph.living_count - tops.size:
-            return (
-                state,
-                f"labels come along more than {SHALLOW} edges to most vertices",
-            )
+            return state, f"most labels come along more than {SHALLOW} edges"
     options = where | {"supersteps": DEEPEST}
     runs.append(fg.iterate(follow_labels, state, **options))
     apart = np.flatnonzero(state["label"] > vertices)

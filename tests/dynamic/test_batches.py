@@ -527,10 +527,27 @@ def test_memory_stays_flat(rng: Any) -> None:
             store.apply(batch)
         pool = store.pools["in"]
         assert pool.top <= 1.75 * store.edge_count
-        assert pool.slots <= 3 * store.edge_count
+        assert pool.slots <= 1.75 * store.edge_count
     store.compact()
     assert store.pools["in"].top <= 1.25 * store.edge_count
     audit(store)
+
+
+def test_a_pool_without_room_grows_once(rng: Any) -> None:
+    """Batches of 5 % of the edges lay all rows out after 25 % alone."""
+    ends = rng.integers(0, 2000, (2, 12000))
+    graph = fg.DynamicGraph.from_edges(
+        *ends, vertex_count=2000, duplicates="last", target="cpu"
+    )
+    before, sizes = graph._store.moves, set()
+    for _ in range(20):
+        batch = rng.integers(0, 2000, (2, 600))
+        graph.insert_edges(*batch)
+        graph.delete_edges(*batch)
+        sizes.add(graph.memory()["in_slots"])
+    assert graph._store.moves - before <= 10
+    assert len(sizes) == 1
+    assert max(sizes) <= 1.75 * graph.edge_count
 
 
 def test_the_pool_is_full_within_a_batch(rng: Any) -> None:

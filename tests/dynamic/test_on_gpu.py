@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import gc
 import json
 import linecache
 import os
@@ -68,6 +69,24 @@ def test_batches(
         have_parts(gpu)
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
+
+
+def test_page_locked_memory_is_used_again(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the batches of graphs that are made when others are gone."""
+    made: list[int] = []
+    pinned = arrays.pinned
+    monkeypatch.setattr(arrays, "_unused", {})
+    monkeypatch.setattr(arrays, "pinned", lambda n: made.append(n) or pinned(n))
+    for turn in range(3):
+        graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], target="cuda")
+        graph.insert_edges([2], [0])
+        del graph
+        gc.collect()
+        if turn == 0:
+            first = len(made)
+    assert len(made) == first > 0
 
 
 def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -> None:
