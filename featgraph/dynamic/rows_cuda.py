@@ -150,8 +150,9 @@ def list_changed(  # type: ignore[no-untyped-def]
 def take_values(d, column, out):  # type: ignore[no-untyped-def]
     """Store the values of edges that entries replace; 0 elsewhere."""
     for e in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        is_there = (d.fates[e] & codes.REPLACES) != 0
-        out[e] = column[d.wide[passes.PLACE, e]] if is_there else 0
+        out[e] = 0  # a choice of the two would be a float64 where values have 64 bits
+        if (d.fates[e] & codes.REPLACES) != 0:
+            out[e] = column[d.wide[passes.PLACE, e]]
 
 
 # -- apply

@@ -29,7 +29,10 @@ def check_batches(rng: Rng, vertex_count: int, batches: int, sizes: list[int]) -
     options["loops"] = str(rng.choice(["keep", "drop"]))
     spec: dict[str, tuple[np.dtype[Any], int | None]] = {}
     if duplicates in {"sum", "min", "max"} or rng.random() < 0.6:
-        spec["weight"] = np.dtype(rng.choice(["f4", "f2", "i8"])), None
+        chosen = np.dtype(rng.choice(["f4", "f2", "i8"]))
+        if duplicates == "max" and chosen.itemsize == 8:  # no draw more than before
+            chosen = np.dtype("f8")
+        spec["weight"] = chosen, None
     if duplicates not in {"sum", "min", "max"} and rng.random() < 0.4:
         spec["time"] = np.dtype("i4"), 3
     both = [
@@ -81,7 +84,10 @@ def _update(rng: Rng, both: list[EdgeStore], size: int) -> None:
         ends[:, : size // 2] = known[:, at]
     kinds = rng.random(size) >= rng.choice([0.0, 0.0, 0.4, 1.0])
     columns = {
-        name: rng.integers(0, 9, size if width is None else (size, width)).astype(dtype)
+        name: (
+            rng.integers(0, 9, size if width is None else (size, width))
+            * (0.1 if dtype == "f8" else 1)
+        ).astype(dtype)  # all bits of a float64
         for name, (dtype, width) in store.columns.items()
     }
     options = {"copies": str(rng.choice(["all", "first", "last"]))}

@@ -379,16 +379,16 @@ def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         patched = importlib.import_module(f"featgraph.algorithms.{module}")
         monkeypatch.setattr(patched, "FEW", 0)
     chain = np.arange(199)
-    broom = np.minimum(chain, 20)
+    broom = np.minimum(chain, 4)
     graph = fg.DynamicGraph.from_edges(broom, chain + 1, directed=False, target="cpu")
     parts, levels = connected_components(graph), bfs(graph, 0)
-    graph.delete_edges([19], [20])
+    graph.delete_edges([3], [4])
     assert "along edges that went" in levels.update().began_anew
     assert parts.update().began_anew == ""  # it has looked for the first time
-    graph.insert_edges([19], [20])
+    graph.insert_edges([3], [4])
     assert parts.update().began_anew == ""
-    graph.delete_edges([19], [20])
-    assert "180 vertices had their labels" in parts.update().began_anew
+    graph.delete_edges([3], [4])
+    assert "196 vertices had their labels" in parts.update().began_anew
     equal(parts.labels, connected_components(graph).labels)
     levels.update()
     equal(levels.levels, bfs(graph, 0).levels)
@@ -397,20 +397,25 @@ def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 COMPONENTS = importlib.import_module("featgraph.algorithms.connected_components")
 
 
-def test_deep_graphs_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("leaves", "least"), [(0, 6), (99, 64)])
+def test_deep_graphs_begin_anew(
+    leaves: int, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where most labels come along six edges, at once; else after more of them."""
     patched = importlib.import_module("featgraph.algorithms._following")
     monkeypatch.setattr(patched, "FEW", 0)
     chain = np.arange(199)
-    graph = fg.DynamicGraph.from_edges(chain, chain + 1, directed=False, target="cpu")
+    both = np.append(chain, np.zeros(leaves, int)), np.arange(1, 200 + leaves)
+    graph = fg.DynamicGraph.from_edges(*both, directed=False, target="cpu")
     parts, levels = connected_components(graph), bfs(graph, 0)
     graph.delete_edges([150], [151])
     assert "along 200 edges each" in levels.update().began_anew
-    assert "along more than 64 edges" in parts.update().began_anew
+    assert f"along more than {least} edges" in parts.update().began_anew
     equal(parts.labels, connected_components(graph).labels)
     equal(levels.levels, bfs(graph, 0).levels)
     monkeypatch.setattr(COMPONENTS, "_planted", None)  # it does not look again
     graph.delete_edges([160], [161])
-    assert "along more than 64 edges" in parts.update().began_anew
+    assert f"along more than {least} edges" in parts.update().began_anew
     graph.insert_edges([160], [161])
     assert parts.update().began_anew == ""
     equal(parts.labels, connected_components(graph).labels)
