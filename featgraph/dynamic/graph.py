@@ -328,7 +328,14 @@ missing=0, vertices=0)
         ['deleted', 'inserted', 'deleted']
         """
         if targets is None:
-            sources, targets, insert, weights, columns, copies = inputs.parts(sources)
+            others = {
+                "insert": insert is not True, "weights": weights is not None,
+                "columns": columns is not None, "copies": copies != "all",
+            }  # fmt: skip
+            given = [f"{name}=" for name, is_given in others.items() if is_given]
+            sources, targets, insert, weights, columns, copies = inputs.parts(
+                sources, given
+            )
         store, fresh = self._store, list[Any]()
         with self.changing.turns.batch("a batch of edges"):
             known = store.vertex_count

@@ -206,13 +206,13 @@ def ids_of(
     return u, vertex_ids(v, "targets", vertex_count, fix)
 
 
-def parts(batch: Any) -> tuple[Any, ...]:
+def parts(batch: Any, others: list[str]) -> tuple[Any, ...]:
     """Return the arguments of `DynamicGraph.update` from a `WindowBatch`.
 
     Raises
     ------
     GraphInputError
-        If `batch` is not one.
+        If `batch` is not one, or `others` are given besides.
     """
     if not hasattr(batch, "targets"):
         raise GraphInputError(
@@ -220,5 +220,9 @@ def parts(batch: Any) -> tuple[Any, ...]:
             got=f"{shown(batch)}, and no targets",
             expected="as many targets, or a batch of a window",
         )  # fmt: skip
+    require(
+        not others, "a batch of a window has all its values", ", ".join(others),
+        "other values", "a batch alone", "give arrays of edges, or leave these out",
+    )  # fmt: skip
     names = "sources", "targets", "insert", "weights", "columns", "copies"
     return tuple(getattr(batch, name) for name in names)
