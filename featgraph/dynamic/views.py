@@ -427,7 +427,9 @@ class RunArrays:
             return _PLAIN[name](self)
         if name.startswith(_ORIENTED) and name.endswith("_edges"):
             ids = host_arrays.host_graph_array(graph, name)
-            return self.stored_ids[ids].astype(np.int64)
+            # In this version, edges without ids get those of CSC, if any.
+            has_ids = self._store.free_ids is not None
+            return (self.stored_ids[ids] if has_ids else ids).astype(np.int64)
         of, windows = rows_with(name), windows_of(name)
         if windows is not None or "chunks" in name:
             self._cut_for[name] = self._traits

@@ -8,6 +8,8 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
+import featgraph as fg
+from featgraph.algorithms import k_truss, triangle_count
 from featgraph.dynamic.triangles import add_triangles
 
 PAIRS = st.sets(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=40)
@@ -62,3 +64,21 @@ def test_copies_of_an_edge_are_found() -> None:
     counts = np.zeros(9, np.int64)
     assert add_triangles(rows, ends_of([(0, 1)]), ends_of([]), counts) is None
     assert add_triangles(rows, ends_of([(1, 2)]), ends_of([]), counts) is not None
+
+
+def test_edges_get_ids_where_a_kernel_reads_them_alone() -> None:
+    """Ids that edges get behind the first triangles fit arrays that exist then."""
+    ends = np.random.default_rng(3).integers(0, 30, (2, 200))
+    options: dict[str, Any] = {"directed": False, "duplicates": "last", "loops": "drop"}
+    graph = fg.DynamicGraph.from_edges(*ends, target="cpu", **options)
+    graph.insert_edges([1, 2, 3], [7, 8, 9])
+    frozen = graph.freeze()
+    expected = triangle_count(frozen).triangles, k_truss(frozen).trussness
+    assert triangle_count(graph).triangles.tolist() == expected[0].tolist()
+    assert graph._store.free_ids is None
+    assert k_truss(graph).trussness.tolist() == expected[1].tolist()
+    assert graph._store.free_ids is not None
+    graph.delete_edges([1], [7])
+    assert (
+        k_truss(graph).trussness.tolist() == k_truss(graph.freeze()).trussness.tolist()
+    )
