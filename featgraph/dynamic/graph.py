@@ -31,7 +31,7 @@ from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.building import check
-from featgraph.graph.building.edges import freeze
+from featgraph.graph.building.edges import Adjacency, freeze
 from featgraph.graph.views.structure import require_fixed
 from featgraph.graph.views.view import Aspect, Sizes, Stamps
 from featgraph.runtime.devices.choose import choose_device
@@ -660,6 +660,13 @@ missing=0, vertices=0)
     def living_count(self) -> int:
         """The number of vertices that are not deleted."""
         return self._store.living_count
+
+    @property
+    def in_edges(self) -> Adjacency:
+        """CSC: row v lists the sources of its in-edges; the slots are the edge ids."""
+        if "in_edges" not in self._cache:
+            self._cache["in_edges"] = self._edges.build_in_edges()
+        return self._cache["in_edges"]  # type: ignore[no-any-return]
 
     def _degree(self, side: str) -> Array:
         key = f"{side}_degree"

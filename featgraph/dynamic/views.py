@@ -24,7 +24,7 @@ import numpy.typing as npt
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import DeviceError, GraphInputError
-from featgraph.cuda.values import Reordered, Rows
+from featgraph.cuda.values import Reordered, Rows, offset_dtype
 from featgraph.dynamic.batches import Changes, on_host
 from featgraph.dynamic.inputs import Turns
 from featgraph.dynamic.pools import RowPool
@@ -45,7 +45,7 @@ from featgraph.fold.plan.traits import (
 )
 from featgraph.fold.plan.traits import Rows as RowNames
 from featgraph.graph import Graph
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import Adjacency, EdgeList, freeze
 from featgraph.graph.degrees import SHORT
 from featgraph.graph.views.structure import edge_rows
 from featgraph.program.active import word_count
@@ -99,6 +99,14 @@ class LivingEdges(EdgeList):
     def _given(self) -> tuple[Array, Array]:
         """Row and slot along "in" of each given edge."""
         return self.store._slots()
+
+    def build_in_edges(self) -> Adjacency:
+        """Return the CSC: rows along "in" are in the order of insertion, too."""
+        pool = self.store.pool("in").on_host()
+        offsets = np.zeros(self.vertex_count + 1, offset_dtype(self.edge_count))
+        np.cumsum(pool.lengths(self.vertex_count), out=offsets[1:])
+        ends = pool.ends[living_slots(pool, self.vertex_count)]
+        return Adjacency(freeze(offsets), freeze(ends), None)
 
     @cached_property
     def ids(self) -> Array:
