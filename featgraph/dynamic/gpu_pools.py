@@ -319,15 +319,11 @@ class GpuRowPool(RowPool):
         plan.read(self.along == "in")
         return plan
 
-    def filled(
+    def filled(  # type: ignore[override]  # a batch finds repeats among first edges
         self, sources: Any, targets: Any, numbers: Any, columns: dict[str, Any],
-        ids: Any, vertex_count: int, slots_for: Callable[[int], int], *,
-        duplicates: str = "keep",
+        ids: Any, vertex_count: int, slots_for: Callable[[int], int],
     ) -> GpuRowPool:  # fmt: skip
-        """Return a pool of edges, given in the order of insertion: see `RowPool`.
-
-        All edges are kept: `EdgeStore.from_edges` inserts repeated ones as a batch.
-        """
+        """Return a pool of edges, given in the order of insertion: see `RowPool`."""
         if ids is not None:
             ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))

@@ -49,7 +49,7 @@ from featgraph.dynamic.sorts_cuda import (
     threads,
 )
 
-#: More than a warp goes through before it takes other rows.
+#: More than the numbers that a warp has: ends of rows are stored up to here.
 FAR = 2**30
 #: Several warps copy a row of so many edges.
 LONG = 2048
@@ -356,6 +356,9 @@ def _match(d):  # type: ignore[no-untyped-def]
 
     Edges of pairs of which all copies leave are marked. Unless pairs may have copies,
     `EDGE_AT` gets the slot of the edge.
+
+    Lanes hold 32 rows, whose numbers are from `begin` to `stop`: where each ends
+    (`behind`), how slots follow from numbers (`shift`), and its pairs.
     """
     lane, count = int64(cuda.threadIdx.x) & 31, d.summary[COUNT]
     low, high = share_of_grid(d.wide[AT, count], 32)

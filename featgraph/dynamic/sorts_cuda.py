@@ -70,7 +70,10 @@ def share(count, d):  # type: ignore[no-untyped-def]
 
 @device_function
 def share_of_grid(count, step):  # type: ignore[no-untyped-def]
-    """Return the same of all warps of a launch; `from` is a multiple of `step`."""
+    """Return the numbers below a count that this warp of the launch has: from, to.
+
+    The first one is a multiple of `step`, or the count.
+    """
     least = (cuda.gridsize(1) >> 5) * step
     each = (int64(count) + least - 1) // least * step
     low = min((cuda.grid(1) >> 5) * each, int64(count))
