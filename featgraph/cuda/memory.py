@@ -237,7 +237,7 @@ def _current_pool() -> _Pool | None:
     """
     api = import_whole("cuda.bindings.driver")
     _, handle = api.cuCtxGetCurrent()
-    if int(handle) not in _pools:
+    if handle is None or int(handle) not in _pools:  # None: no driver call before
         context = cuda.current_context()  # makes the primary context current
         _, handle = api.cuCtxGetCurrent()
         if int(handle) not in _pools:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,14 @@ def test_arrays_keep_what_they_hold_while_others_come_and_go(data: Any) -> None:
                 del held[name]
     for array, wanted in held.values():
         np.testing.assert_array_equal(array.copy_to_host(), wanted)
+
+
+def test_the_first_call_of_a_process_may_be_an_allocation() -> None:
+    script = "from featgraph.cuda import arrays; print(arrays.empty((3,), 'i4').shape)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "(3,)\n", done.stderr
 
 
 def test_what_is_given_back_is_given_out_again() -> None:
