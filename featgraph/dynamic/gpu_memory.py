@@ -24,8 +24,8 @@ from featgraph.dynamic.rows import HostMemory
 from featgraph.graph.building.gpu_edge_kernels import take
 
 __all__ = [
-    "GpuMemory", "bits_of", "own_kernels", "part_of", "pieces", "uploaded", "width_of",
-    "zeros",
+    "GpuMemory", "bits_of", "extended", "own_kernels", "part_of", "pieces", "uploaded",
+    "width_of", "zeros",
 ]  # fmt: skip
 
 
@@ -60,6 +60,13 @@ def zeros(size: int, dtype: Any, width: int | None = None) -> Any:
         shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
     made = memory.filled((prod(shape),), 0, f"u{dtype.itemsize}")
     return made.view(dtype).reshape(shape)
+
+
+def extended(values: Any, size: int) -> Any:
+    """Return values with the last one up to a size."""
+    made = memory.empty((size if values.size else 0,), values.dtype)
+    memory.launch_over(reads.extend, made.size, values, values.size, made)
+    return made
 
 
 class GpuMemory(HostMemory):
@@ -130,6 +137,8 @@ def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield reads.list_slots, (n, i64, n, i32, u32, flag, i32, i32, i32, i32)
     yield take, (u32, i32, u32)
     yield take, (i32, i64, i32)
+    yield reads.list_upward, (n, i64, n, i32, i32, i32, i32, i32, i32, i32)
+    yield reads.extend, (i32, n, i32)
     yield reads.measure_all, (i32, i32, i32)
     yield reads.count_ends, (n, i32, i32, i32, i32)
     yield reads.mark_rows, (i32, n, u8)

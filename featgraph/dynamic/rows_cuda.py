@@ -46,6 +46,25 @@ def list_slots(  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
+def list_upward(  # type: ignore[no-untyped-def]
+    total, at, count, starts, ends, places, low, high, slots, flags
+):
+    """List the places of both ends, and slots; mark edges from lower to higher ones."""
+    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
+        row = row_at(at, count, number, int64(-1))
+        slot = int64(starts[row]) + number - at[row]
+        low[number], high[number] = places[ends[slot]], places[row]
+        slots[number], flags[number] = slot, 1 if low[number] < high[number] else 0
+
+
+@kernel(cache=True)
+def extend(values, count, out):  # type: ignore[no-untyped-def]
+    """Copy values, the last of them up to the end of `out`."""
+    for place in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        out[place] = values[min(place, count - 1)]
+
+
+@kernel(cache=True)
 def take_rows(column, width, slots, out, out_width):  # type: ignore[no-untyped-def]
     """Store the values at some slots of a column."""
     for place in range(cuda.grid(1), out.size, cuda.gridsize(1)):

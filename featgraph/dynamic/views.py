@@ -90,6 +90,17 @@ class LivingEdges(EdgeList):
         """False: the rows exist already."""
         return False
 
+    @property
+    def is_oriented_on_gpu(self) -> bool:
+        """Whether the store is on a GPU."""
+        return self.store.target == "cuda"
+
+    @cached_property
+    def on_gpu_oriented(self) -> Any:
+        """The undirected edges, oriented towards the end of higher degree."""
+        pool: Any = self.store.pool("in")
+        return pool.oriented(self.vertex_count)
+
     @cached_property
     def names(self) -> Any:  # type: ignore[override]
         """The names of the vertices, or None."""
@@ -433,6 +444,8 @@ class RunArrays:
             return self._store.pool(order).columns[column]
         if name in _PLAIN:
             return _PLAIN[name](self)
+        if name.startswith(_ORIENTED) and self.edges.is_oriented_on_gpu:
+            return self._oriented(graph, name)
         if name.startswith(_ORIENTED) and name.endswith("_edges"):
             ids = host_arrays.host_graph_array(graph, name)
             # In this version, edges without ids get those of CSC, if any.
@@ -443,9 +456,6 @@ class RunArrays:
             self._cut_for[name] = self._traits
         if name == "vertex_chunks":
             return host_arrays.cut_words(vertices)
-        if name in _BY_DEGREE and self._store.target == "cuda":
-            found = host_arrays.host_graph_array(graph, name)
-            return np.pad(found, (0, vertices + (name in _BEGINS) - found.size), "edge")
         if windows is not None:
             rows, *limits = windows
             return host_arrays.cut_windows(self._lengths(rows), *limits)
@@ -456,6 +466,16 @@ class RunArrays:
         if of is not None and kind in {of.hubs, of.hub_parts, of.joined_parts}:
             return self._hub_list(of, name)
         return None
+
+    def _oriented(self, graph: Any, name: str) -> Any:
+        """Return an array of the oriented graph, on the GPU."""
+        from featgraph.dynamic.gpu_memory import extended
+        from featgraph.runtime.devices import gpu_arrays
+
+        found = gpu_arrays.oriented_array(graph, name)
+        if name not in _BY_DEGREE:
+            return found
+        return extended(found, self.room[0] + (name in _BEGINS))
 
     def _hub_list(self, of: RowNames, name: str) -> Array:
         """Return a list of hubs, or of the parts that their rows are cut into."""

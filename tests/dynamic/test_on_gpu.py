@@ -31,7 +31,7 @@ from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
-from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
+from featgraph.runtime.devices import cuda_device, cuda_sets, host_arrays, protocol
 from tests.bank import BY_NAME
 from tests.dynamic.model import edges_in
 from tests.dynamic.pairs import check_batches, require_same
@@ -663,3 +663,39 @@ def test_single_entries_are_written(gpu: Gpu, k: int) -> None:
 def keep(f, v, d):  # type: ignore[no-untyped-def]
     d.x[v, f] = d.x[v, f]
     return False
+
+
+def test_edges_are_oriented_as_on_the_host(gpu: Gpu) -> None:
+    rng = np.random.default_rng(3)
+    both = [
+        fg.DynamicGraph.from_edges(
+            vertex_count=20, directed=False, duplicates="last", target=target
+        )
+        for target in ("cpu", "cuda")
+    ]
+    rows = ("upper", "lower", "both")
+    names = ["order_vertex", "degree_order", "lower_positions", "upper_edges"]
+    names += ["both_edges", *(f"{r}_{a}" for r in rows for a in ("offsets", "orders"))]
+    for turn in range(4):
+        ends, coming = rng.integers(0, 20, (2, 70)), rng.random(70) < 0.8
+        ends[(ends == 4) | (ends == 11)] = 5
+        for graph in both:
+            graph.update(*ends, coming)
+            if turn == 1:
+                assert graph.changing.stored_count  # gives ids
+            if turn == 2:
+                graph.delete_vertices([4, 11])
+            if turn == 3:
+                graph.insert_vertices(1)
+            graph.orient("auto")
+        for name in names:
+            given = both[0].changing.array(both[0], name)
+            if given is None:
+                given = host_arrays.host_graph_array(both[0], name)
+            found = both[1].changing.array(both[1], name).copy_to_host()
+            assert found.dtype == given.dtype, name
+            np.testing.assert_array_equal(found[: given.size], given, name)
+            assert (found[given.size :] == given[-1]).all(), name
+    assert "oriented" not in both[1]._cache
+    both[1].insert_edges([3], [5])
+    assert triangle_count(both[1]).total == triangle_count(both[1].freeze()).total

@@ -208,6 +208,11 @@ class EdgeList:
         """
         return self.is_given_on_gpu or _pays_on_gpu(self.given_count, self.directed)
 
+    @property
+    def is_oriented_on_gpu(self) -> bool:
+        """Whether a GPU orients the edges for triangles."""
+        return self.is_built_on_gpu
+
     @cached_property
     def on_gpu(self) -> GpuEdges:
         """The edges on the GPU, uploaded if they are on the host."""
@@ -227,7 +232,7 @@ class EdgeList:
         """The undirected edges on the GPU, oriented towards the higher degree."""
         from featgraph.graph.building import gpu_oriented
 
-        return gpu_oriented.GpuOriented(self.on_gpu)
+        return gpu_oriented.orient_edges(self.on_gpu)
 
     @cached_property
     def edge_count(self) -> int:

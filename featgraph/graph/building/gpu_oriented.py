@@ -5,6 +5,8 @@ All arrays are bitwise equal to those of `featgraph.graph.building.oriented`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from featgraph.cuda.values import offset_dtype
 from featgraph.graph.building import gpu_edge_kernels, gpu_part_kernels
 from featgraph.graph.building.gpu_edges import GpuEdges, taken
 
-__all__ = ["GpuOriented", "OrientedRows"]
+__all__ = ["GpuOriented", "OrientedRows", "as_type", "orient_edges"]
 
 Array = Any
 HostArray = npt.NDArray[np.int64]
@@ -47,8 +49,16 @@ class GpuOriented:
 
     Parameters
     ----------
-    edges : GpuEdges
-        Undirected.
+    degrees : array of int32, shape (V,)
+        Self-loops count once.
+    most : int
+        A bound of the degrees.
+    dtype : numpy.dtype
+        The type of offsets: that of the offsets of all edges.
+    list_upward : callable
+        ``list_upward(degree_order)`` returns the places of the lower and of the upper
+        end of each edge, its id, and how many edges there are. Loops are left out, or
+        have V as the lower place and are beyond that number.
 
     Attributes
     ----------
@@ -60,42 +70,31 @@ class GpuOriented:
         Whether two edges have the same ends; the rows are then invalid.
     """
 
-    def __init__(self, edges: GpuEdges) -> None:
-        count = edges.vertex_count
-        degrees = edges.degrees("in", np.int32)
-        _, vertices = sorting.sort_stably(degrees, edges.most_edges("in") + 1)
-        self.vertices = _as_type(vertices, np.int32)
+    def __init__(
+        self, degrees: Array, most: int, dtype: Any,
+        list_upward: Callable[[Array], tuple[Array, Array, Array, int]],
+    ) -> None:  # fmt: skip
+        count = degrees.size
+        _, vertices = sorting.sort_stably(degrees, most + 1)
+        self.vertices = as_type(vertices, np.int32)
         self.degree_order = arrays.empty((count,), np.int32)
         arrays.launch_over(
             gpu_edge_kernels.invert, count, self.vertices, self.degree_order
         )
-        rows, self.upper = self._turn_upward(edges)
-        found = arrays.filled((1,), 0, np.int32)
-        columns = self.upper.orders
-        arrays.launch_over(find_repeated, columns.size, rows, columns, found)
-        self.is_repeated = bool(arrays.read(found)[0])
-
-    def _turn_upward(self, edges: GpuEdges) -> tuple[Array, OrientedRows]:
-        """Return the row of each slot, with loops at the end, and the upper rows."""
-        count, given = edges.vertex_count, edges.given_count
-        ins = edges.rows("in")
-        dtype = ins.offsets.dtype
-        low, high = (arrays.empty((given,), np.int32) for _ in range(2))
-        ids = arrays.empty((given,), dtype)
-        arrays.launch_over(
-            turn_upward, edges.edge_count, edges.sources, edges.targets,
-            ins.order, edges.edge_count, self.degree_order, count, low, high, ids,
-        )  # fmt: skip
+        low, high, ids, slots = list_upward(self.degree_order)
         # Stable sorts by column and then by row: columns ascend within a row.
         _, order = sorting.sort_stably(high, count)
         rows, order = sorting.sort_stably(taken(low, order), count + 1, order)
-        slots = given - edges.loop_count
         offsets = arrays.empty((count + 1,), dtype)
         arrays.launch_over(gpu_edge_kernels.begin_rows, count + 1, rows, offsets)
         of = [arrays.empty((slots,), array.dtype) for array in (high, ids)]
         for array, made in zip((high, ids), of, strict=True):
             arrays.launch_over(gpu_edge_kernels.take, slots, array, order, made)
-        return rows, OrientedRows(offsets, *of)
+        self.upper = OrientedRows(offsets, *of)
+        found = arrays.filled((1,), 0, np.int32)
+        columns = self.upper.orders
+        arrays.launch_over(find_repeated, columns.size, rows, columns, found)
+        self.is_repeated = bool(arrays.read(found)[0])
 
     @cached_property
     def lower(self) -> OrientedRows:
@@ -106,7 +105,7 @@ class GpuOriented:
         offsets = arrays.empty((count + 1,), dtype)
         arrays.launch_over(gpu_edge_kernels.begin_rows, count + 1, rows, offsets)
         columns = taken(_rows_of(upper), slots)
-        return OrientedRows(offsets, columns, _as_type(slots, dtype))
+        return OrientedRows(offsets, columns, as_type(slots, dtype))
 
     @cached_property
     def both(self) -> OrientedRows:
@@ -151,6 +150,27 @@ class GpuOriented:
         return rows[:, 0], rows[:, 1]
 
 
+def orient_edges(edges: GpuEdges) -> GpuOriented:
+    """Orient undirected edges on the GPU."""
+    degrees, dtype = edges.degrees("in", np.int32), edges.rows("in").offsets.dtype
+    turned = partial(_turned_upward, edges)
+    return GpuOriented(degrees, edges.most_edges("in"), dtype, turned)
+
+
+def _turned_upward(
+    edges: GpuEdges, degree_order: Array
+) -> tuple[Array, Array, Array, int]:
+    """Return the lower and upper places of given edges, ids, and their number."""
+    count, given, ins = edges.vertex_count, edges.given_count, edges.rows("in")
+    low, high = (arrays.empty((given,), np.int32) for _ in range(2))
+    ids = arrays.empty((given,), ins.offsets.dtype)
+    arrays.launch_over(
+        turn_upward, edges.edge_count, edges.sources, edges.targets,
+        ins.order, edges.edge_count, degree_order, count, low, high, ids,
+    )  # fmt: skip
+    return low, high, ids, given - edges.loop_count
+
+
 def _rows_of(rows: OrientedRows) -> Array:
     """Return the row of each slot."""
     made = arrays.empty(rows.orders.shape, np.int32)
@@ -158,7 +178,7 @@ def _rows_of(rows: OrientedRows) -> Array:
     return made
 
 
-def _as_type(array: Array, dtype: Any) -> Array:
+def as_type(array: Array, dtype: Any) -> Array:
     """Return integers in a dtype that can hold them; no copy if it is the same."""
     if array.dtype == dtype:
         return array

@@ -45,7 +45,7 @@ class _TargetOrder(EdgeList):
         from featgraph.graph.building import gpu_oriented
 
         edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
-        return gpu_oriented.GpuOriented(edges.as_given())
+        return gpu_oriented.orient_edges(edges.as_given())
 
 
 class RowEdges(_TargetOrder):

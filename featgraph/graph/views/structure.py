@@ -319,7 +319,7 @@ class Structure:
         GraphInputError
             If the graph is directed, or has parallel edges.
         """
-        if not self.directed and self._edges.is_built_on_gpu:
+        if not self.directed and self._edges.is_oriented_on_gpu:
             is_there = chosen_target(target) == "cuda"
             if is_there and not self._edges.on_gpu_oriented.is_repeated:
                 return

@@ -36,7 +36,9 @@ from featgraph.graph.views.structure import (
     has_degrees_of_whole,
 )
 
-__all__ = ["built_array", "joined_parts", "longest_first", "parts_of_rows"]
+__all__ = [
+    "built_array", "joined_parts", "longest_first", "oriented_array", "parts_of_rows",
+]  # fmt: skip
 
 Array = Any
 #: A function that makes a list of hubs from ascending rows and their lengths.
@@ -57,7 +59,7 @@ def built_array(graph: Graph, name: str) -> Array | None:
     made = _makers(edges).get(name)
     if made is not None:
         return made()
-    found = _oriented_array(graph, name)
+    found = oriented_array(graph, name)
     if found is not None:
         return found
     of, windows = rows_with(name), windows_of(name)
@@ -93,7 +95,7 @@ def _makers(edges: GpuEdges) -> dict[str, Callable[[], Array]]:
     return made
 
 
-def _oriented_array(graph: Graph, name: str) -> Array | None:
+def oriented_array(graph: Graph, name: str) -> Array | None:
     """Return an array of the oriented graph; None for names of other arrays."""
     rows, _, array = name.partition("_")
     if rows not in _ORIENTED:
