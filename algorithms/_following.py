@@ -141,8 +141,7 @@ class Following:
         changes = self.graph.changes(since=self.version)
         if changes is None:
             return f"the log of changes begins after version {self.version}"
-        pairs = changes.inserted, changes.deleted, changes.changed
-        count = sum(sources.size for sources, _ in pairs)
+        count = sum(changes.counts)
         if count * depth > max(self.graph.given_edge_count, FEW) // share:
             along = "" if depth == 1 else f", along {depth} edges each,"
             return f"{count} changes{along} are more than 1 / {share} of the edges"

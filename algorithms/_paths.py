@@ -164,7 +164,7 @@ def follow_paths(
     changes = following.changes(SHARE, result.supersteps)
     if isinstance(changes, str):
         return changes
-    gone = changes.deleted[0].size + changes.changed[0].size
+    gone = sum(changes.counts[1:])
     if gone >= following.too_many:
         return f"{following.too_many} deletions were too many before"
     cuts_paths = gone * graph.vertex_count > graph.given_edge_count

@@ -210,14 +210,15 @@ class ConnectedComponentsResult(Result):
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
             return changes
-        if changes.deleted[0].size and is_on_gpu(graph):
+        _, gone, _ = changes.counts
+        if gone and is_on_gpu(graph):
             return "edges went, and joining all edges takes a GPU less time"
-        if changes.deleted[0].size and following.too_deep:
+        if gone and following.too_deep:
             return following.too_deep
         state, where = vars(self).get("_state"), {"target": following.target}
         if state is not None and "previous" in state:
             found = _follow(state, changes, where)
-        elif changes.deleted[0].size:
+        elif gone:
             labels = self.labels if state is None else state["label"]
             state, found = _planted(graph, changes, labels, where)
             following.too_deep = found if isinstance(found, str) else ""

@@ -27,6 +27,7 @@ from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import numba_kernels
 from featgraph.dynamic.rows import Array, Spec
 from featgraph.graph.building.check import flat_array, require_numbers, require_real
+from featgraph.graph.building.edges import freeze
 from featgraph.graph.inputs.numbers import converted, number_array
 
 __all__ = [
@@ -254,8 +255,8 @@ class Record:
     other : four arrays, or one on a GPU, uint32, (4, entries); or None
         Of entries that replaced values: a mask of those that changed any, then rows,
         ends and numbers of the edges.
-    size : int
-        The number of edges and vertices that it lists.
+    counts : tuple of int
+        The numbers of inserted, deleted and changed edges.
     """
 
     number: int
@@ -267,7 +268,12 @@ class Record:
     shift: int
     left: Any
     other: Any
-    size: int
+    counts: tuple[int, int, int]
+
+    @property
+    def size(self) -> int:
+        """The number of edges and vertices that it lists."""
+        return sum(self.counts) + self.births.size + self.deaths.size
 
     @cached_property
     def born(self) -> tuple[Array, ...]:
@@ -297,32 +303,69 @@ class Record:
         return ends.view(np.int32)[at], rows.view(np.int32)[at], numbers[at]
 
 
-@dataclass(frozen=True, eq=False)
 class Changes:
     """How a graph differs from an earlier version.
+
+    Pairs of int32 arrays have the ends of edges; they are listed when they are first
+    read, so that what needs vertices alone does not wait for a GPU.
 
     Attributes
     ----------
     since, version : int
-    inserted : pair of int32
-        Sources and targets of edges of the new version that the old one does not have.
-        An edge that was deleted and inserted again is another edge. Undirected edges
-        are listed once, in the direction in which they were given.
-    deleted : pair of int32
-        Edges of the old version that the new one does not have.
-    changed : pair of int32
-        Edges of both versions whose value in a column was replaced by another one.
     born, dead : int32
         Vertices that were inserted, and that were deleted, in between.
     """
 
-    since: int
-    version: int
-    inserted: Pairs
-    deleted: Pairs
-    changed: Pairs
-    born: Array
-    dead: Array
+    def __init__(self, since: int, version: int, records: list[Record]) -> None:
+        self.since, self.version, self._records = since, version, records
+        self.born, self.dead = (
+            freeze(np.concatenate([_EMPTY, *(getattr(r, name) for r in records)]))
+            for name in ("births", "deaths")
+        )
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of inserted, deleted and changed edges."""
+        if len(self._records) == 1:
+            return self._records[0].counts
+        return tuple(sources.size for sources, _ in self._edges)
+
+    @cached_property
+    def inserted(self) -> Pairs:
+        """Sources and targets of edges of the new version that the old one lacks.
+
+        An edge that was deleted and inserted again is another edge. Undirected edges
+        are listed once, in the direction in which they were given.
+        """
+        return self._edges[0]
+
+    @cached_property
+    def deleted(self) -> Pairs:
+        """Edges of the old version that the new one does not have."""
+        return self._edges[1]
+
+    @cached_property
+    def changed(self) -> Pairs:
+        """Edges of both versions whose value in a column was replaced by another."""
+        return self._edges[2]
+
+    @cached_property
+    def _edges(self) -> list[Pairs]:
+        """The edges inserted, deleted and changed, read-only."""
+        records = self._records
+        came = _joined([record.born for record in records])
+        gone = _joined([record.gone for record in records])
+        changed = _joined([record.changed for record in records])
+        if len(records) > 1:  # a single record lists net changes already
+            number = 2 * records[0].number
+            is_left = np.isin(came[2], gone[2], invert=True)
+            came = tuple(array[is_left] for array in came)
+            _, first = np.unique(changed[2], return_index=True)
+            changed = tuple(array[np.sort(first)] for array in changed)
+            stays = np.isin(changed[2], gone[2], invert=True) & (changed[2] < number)
+            changed = tuple(array[stays] for array in changed)
+            gone = tuple(array[gone[2] < number] for array in gone)
+        return [(freeze(u), freeze(v)) for u, v, _ in (came, gone, changed)]
 
 
 class Log:
@@ -362,28 +405,8 @@ class Log:
         if last is not None and (last.since, last.version) == (since, version):
             return last
         records = [self._records[n] for n in range(-count, 0)]
-        came = _joined([record.born for record in records])
-        gone = _joined([record.gone for record in records])
-        changed = _joined([record.changed for record in records])
-        if len(records) > 1:  # a single record lists net changes already
-            number = 2 * records[0].number
-            is_left = np.isin(came[2], gone[2], invert=True)
-            came = tuple(array[is_left] for array in came)
-            _, first = np.unique(changed[2], return_index=True)
-            changed = tuple(array[np.sort(first)] for array in changed)
-            stays = np.isin(changed[2], gone[2], invert=True) & (changed[2] < number)
-            changed = tuple(array[stays] for array in changed)
-            gone = tuple(array[gone[2] < number] for array in gone)
-        births, deaths = (
-            np.concatenate([_EMPTY, *(getattr(r, name) for r in records)])
-            for name in ("births", "deaths")
-        )
-        pairs = [(array[0], array[1]) for array in (came, gone, changed)]
-        for array in (*sum(pairs, ()), births, deaths):  # `_last` shares them
-            array.flags.writeable = False
-        made = Changes(since, version, pairs[0], pairs[1], pairs[2], births, deaths)
-        self._last = made
-        return made
+        self._last = Changes(since, version, records)
+        return self._last
 
 
 def _as_given(

@@ -94,7 +94,7 @@ class DynamicGraph(Graph):
         self._living: tuple[Array | None, int] = None, -1
         #: Of the stamps: versions and moves of the store, traits, key of lists of hubs.
         self._at = store.version, store.moves
-        self._shape = GraphTraits(), dict[str, bytes]()
+        self._shape = GraphTraits(), 0
         self._following, self._is_advancing = threading.RLock(), False
         self._stamps = Stamps(layout=self.changing)
         self._found = self._stamps.version, {}
@@ -632,7 +632,7 @@ missing=0, vertices=0)
                     aspects.append("version")
                 if state[1] != self._at[1] or layout.holds_exact(self._view):
                     aspects.append("moves")
-                if (shape := (traits, layout.hubs())) != self._shape:
+                if (shape := (traits, layout.list_hubs())) != self._shape:
                     aspects.append("shape")
                 counts = store.vertex_count, store.edge_count
                 self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))

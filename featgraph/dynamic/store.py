@@ -695,10 +695,10 @@ class _Step:
         inserted = counts[kernels.INSERTED]
         born = int(plan.tally[kernels.BORN]) if updates.looks else inserted
         gone = born - (inserted - counts[kernels.EDGES])
-        size = born + gone + changed + batch.births + batch.deaths.size
         return Record(
-            store.next_number, self.vertices, batch.deaths,
-            plan.given, updates.has_twins, plan.entries, plan.shift, left, other, size,
+            store.next_number, self.vertices, batch.deaths, plan.given,
+            updates.has_twins, plan.entries, plan.shift, left, other,
+            (born, gone, changed),
         )  # fmt: skip
 
     def _living(self) -> tuple[Array | None, Array | None]:

@@ -7,7 +7,8 @@ arrays that generated kernels take, by name:
 * rows, columns and degrees are the arrays of the store, which batches write in place;
 * arrays over edge ids, such as "in_sources", are *derived*: they have room for more
   ids, and after a batch `renewed` returns the entries to overwrite;
-* cuts of the vertices, and lists of hubs, are made anew when the traits change.
+* lists of hubs are written in place where as many parts of rows are in them as before;
+* cuts of the vertices, and other lists of hubs, are made anew when the shape changes.
 
 Arrays over vertices and edges are as long as the capacities (`room`), so that a batch
 replaces none of them, and kernels stay bound, until a capacity grows.
@@ -288,6 +289,10 @@ class RunArrays:
         self._cut_for: dict[str, GraphTraits | None] = {}
         #: The version of each derived array, by name.
         self._derived: dict[str, int] = {}
+        #: Lists of hubs by name, those to write again, and how often sizes changed.
+        self._lists: dict[str, Array] = {}
+        self._stale: set[str] = set()
+        self._cuts = 0
 
     @property
     def edges(self) -> LivingEdges:
@@ -396,15 +401,16 @@ class RunArrays:
         """The lengths of arrays over vertices, and over edge ids."""
         return int(self._store.pool("in").starts.size), self._store.id_room
 
-    def hubs(self) -> dict[str, bytes]:
-        """Return a key of the lists of hubs of GPU kernels: hubs and their lengths."""
-        if self._store.target != "cuda":
-            return {}
-        pools: Any = self._store.pools
-        return {
-            along: pool.hubs.tobytes() + pool.hub_lengths.tobytes()
-            for along, pool in pools.items() if pool.hubs.size
-        }  # fmt: skip
+    def list_hubs(self) -> int:
+        """Make the lists of hubs anew; return how often one had another size."""
+        made = {name: self._hub_list(name) for name in self._lists}
+        if any(made[name].size != then.size for name, then in self._lists.items()):
+            made, self._cuts = {}, self._cuts + 1  # kernels are bound to other arrays
+        for name, hubs in made.items():
+            if not np.array_equal(hubs, self._lists[name]):
+                self._stale.add(name)
+        self._lists = made
+        return self._cuts
 
     def holds_exact(self, names: Iterable[str]) -> bool:
         """Return whether any of these arrays has a size that is exact for a version."""
@@ -412,6 +418,9 @@ class RunArrays:
 
     def renewed(self, name: str) -> tuple[Array, Array] | None:
         """Return the indices and values to write to a derived array, or None."""
+        if name in self._stale:
+            self._stale.discard(name)
+            return np.arange(self._lists[name].size), self._lists[name]
         then, now = self._derived.get(name), self._store.version
         if then is None or then == now:
             return None
@@ -423,8 +432,9 @@ class RunArrays:
         """Return whether an array is still right after the traits have changed."""
         if name in self._cut_for:
             return self._cut_for[name] == self._traits
-        is_list = "hub" in name or "joined" in name
-        return not is_list and not name.startswith(_EXACT)
+        if "hub" in name or "joined" in name:
+            return name in self._lists
+        return not name.startswith(_EXACT)
 
     def array(self, graph: Any, name: str) -> Any:
         """Return the array with this name, as long as a capacity; None if unknown."""
@@ -464,7 +474,9 @@ class RunArrays:
             return host_arrays.cut_words(vertices, np.append(0, before))
         kind = name.split(" ")[0]
         if of is not None and kind in {of.hubs, of.hub_parts, of.joined_parts}:
-            return self._hub_list(of, name)
+            self._stale.discard(name)
+            self._lists[name] = self._hub_list(name)
+            return self._lists[name]
         return None
 
     def _oriented(self, graph: Any, name: str) -> Any:
@@ -477,10 +489,11 @@ class RunArrays:
             return found
         return extended(found, self.room[0] + (name in _BEGINS))
 
-    def _hub_list(self, of: RowNames, name: str) -> Array:
+    def _hub_list(self, name: str) -> Array:
         """Return a list of hubs, or of the parts that their rows are cut into."""
         from featgraph.runtime.devices import gpu_arrays
 
+        of: Any = rows_with(name)
         cut = {
             of.hubs: gpu_arrays.longest_first, of.hub_parts: gpu_arrays.parts_of_rows,
             of.joined_parts: gpu_arrays.joined_parts,

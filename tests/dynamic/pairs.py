@@ -14,7 +14,7 @@ from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from tests.dynamic.model import edges_in
 
-__all__ = ["check_batches", "require_same"]
+__all__ = ["check_batches", "require_counts", "require_same"]
 
 Rng = np.random.Generator
 _SHARES = (8, 4), (0, 0), (0, 0), (0, 1)
@@ -105,6 +105,12 @@ def _update(rng: Rng, both: list[EdgeStore], size: int) -> None:
     assert found[0] == found[1]
 
 
+def require_counts(changes: Any) -> None:
+    """Require that changes count the edges that they list."""
+    pairs = changes.inserted, changes.deleted, changes.changed
+    assert changes.counts == tuple(len(ends) for ends, _ in pairs)
+
+
 def require_same(both: list[EdgeStore]) -> None:
     """Require that two stores have the same in every slot that has an edge."""
     audit(both[1])
@@ -117,6 +123,9 @@ def require_same(both: list[EdgeStore]) -> None:
     if changes[0] is None or changes[1] is None:
         assert changes == [None, None]
         return
+    assert changes[0].counts == changes[1].counts
+    for change in changes:
+        require_counts(change)
     for name in ("inserted", "deleted", "changed"):
         for one, other in zip(*(getattr(c, name) for c in changes), strict=True):
             assert one.tolist() == other.tolist(), name

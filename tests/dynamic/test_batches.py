@@ -32,6 +32,7 @@ from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.graph.building.edges import POLICIES
 from tests.dynamic.model import Edge, Model, Refused, compare, edges_in, rows_of
+from tests.dynamic.pairs import require_counts
 
 COLUMNS: dict[str, dict[str, tuple[Any, int | None]]] = {
     "none": {},
@@ -261,6 +262,7 @@ class Batches(RuleBasedStateMachine):
         assert set(other) <= set(found(changes.changed)) <= set(pairs(both, now))
         if changes.version == changes.since + 1:
             assert found(changes.changed) == other
+        require_counts(changes)
         born = set(np.flatnonzero(self.model.living)) - set(np.flatnonzero(living))
         assert born <= set(changes.born.tolist())
 

@@ -31,7 +31,14 @@ from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
-from featgraph.runtime.devices import cuda_device, cuda_sets, host_arrays, protocol
+from featgraph.runtime.devices import (
+    cuda_device,
+    cuda_sets,
+    gpu_arrays,
+    host_arrays,
+    protocol,
+)
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.bank import BY_NAME
 from tests.dynamic.model import edges_in
 from tests.dynamic.pairs import check_batches, require_same
@@ -699,3 +706,19 @@ def test_edges_are_oriented_as_on_the_host(gpu: Gpu) -> None:
     assert "oriented" not in both[1]._cache
     both[1].insert_edges([3], [5])
     assert triangle_count(both[1]).total == triangle_count(both[1].freeze()).total
+
+
+def test_lists_of_hubs_are_written_in_place_where_their_sizes_stay(gpu: Gpu) -> None:
+    """Of rows below `HUB`, too, which some schedules give to blocks."""
+    targets = np.append(np.arange(10, 600), np.repeat([3, 5], [7, 5]))
+    graph = fg.DynamicGraph.from_edges(targets * 0, targets, target="cuda")
+    view, name = graph_arrays(graph, cuda_device.cuda_device()), "in_joined_parts 4"
+    for targets, is_shape in (([3], True), ([5, 3], True), ([1] * 4, False)):
+        then, array = graph.stamps, view[name]
+        graph.insert_edges(np.full(len(targets), 9), targets)
+        assert (graph.stamps.shape is then.shape) == is_shape
+        assert (view[name] is array) == is_shape
+        degree = np.asarray(graph.in_degree)
+        hubs = np.flatnonzero(degree >= 4)
+        expected = gpu_arrays.joined_parts(hubs, degree[hubs])
+        np.testing.assert_array_equal(view[name].copy_to_host(), expected)

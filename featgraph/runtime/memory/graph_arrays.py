@@ -263,6 +263,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             for name in [*self._arrays]:
                 if stays is None or not is_there or not stays(name):
                     del self._arrays[name]
+            if now.moves is not then.moves:
+                self._full.clear()
             self._let_go()
             if self.placement is not None:
                 self.placement.forget_graph()
@@ -275,9 +277,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
 
     def _let_go(self) -> None:
         """Drop all cached objects that refer to arrays."""
-        for kept in (
-            self._shared, self._full, self._kernels, self._entries, self.idle,
-        ):  # fmt: skip
+        for kept in (self._shared, self._kernels, self._entries, self.idle):
             kept.clear()
 
     def shared(self, values: Reordered) -> Any:
@@ -340,6 +340,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def move_edges(self) -> None:
         """Drop arrays of edges; they are made in another place when next used."""
         self._arrays = {n: a for n, a in self._arrays.items() if not is_of_edges(n)}
+        self._full.clear()
         self._let_go()
         self.advance("moves")
         self._at = self.stamps  # everything that has moved is dropped

@@ -248,7 +248,8 @@ def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
         return
     of_edges = {n for n, t in state.types if t.kind is PropertyKind.EDGE}
     reads_edges = any(of_edges.intersection(g.anywhere) for g in extremes)
-    if not (len(changes.deleted[0]) or (reads_edges and len(changes.changed[0]))):
+    _, gone, changed = changes.counts
+    if not (gone or (reads_edges and changed)):
         return
     warnings.warn(
         f"{extremes[0].name} continues after edges were deleted or changed: values "
