@@ -139,6 +139,7 @@ def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield take, (i32, i64, i32)
     yield reads.list_upward, (n, i64, n, i32, i32, i32, i32, i32, i32, i32)
     yield reads.extend, (i32, n, i32)
+    yield reads.find_copies, (n, i64, n, i32, i32, i32, i32)
     yield reads.measure_all, (i32, i32, i32)
     yield reads.count_ends, (n, i32, i32, i32, i32)
     yield reads.mark_rows, (i32, n, u8)

@@ -237,6 +237,17 @@ class GpuRowPool(RowPool):
         at, found = sorting.scanned(lengths)
         return at, int(memory.read(found)[0])
 
+    def has_copies(self, vertex_count: int) -> bool:
+        """Whether a row has the same other end twice."""
+        at, total = self._begins(vertex_count)
+        table = memory.filled((2 * total,), -1, np.int32)
+        found = memory.filled((1,), 0, np.int32)
+        memory.launch_over(
+            reads.find_copies, -(-total // reads.TOGETHER), total, at, vertex_count,
+            self.starts, self.ends, table, found,
+        )  # fmt: skip
+        return bool(memory.read(found)[0])
+
     def oriented(self, vertex_count: int) -> GpuOriented:
         """Return the undirected edges, oriented towards the end of higher degree.
 

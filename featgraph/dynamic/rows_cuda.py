@@ -13,6 +13,7 @@ from featgraph.cuda.dialect import (
     int64,
     kernel,
     uint32,
+    uint64,
 )
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
@@ -29,6 +30,8 @@ from featgraph.dynamic.sorts_cuda import (
 
 #: Edges that a lane holds while rows are copied.
 HELD = 4
+#: Consecutive edges that a thread looks up.
+TOGETHER = 8
 
 
 @kernel(cache=True)
@@ -55,6 +58,34 @@ def list_upward(  # type: ignore[no-untyped-def]
         slot = int64(starts[row]) + number - at[row]
         low[number], high[number] = places[ends[slot]], places[row]
         slots[number], flags[number] = slot, 1 if low[number] < high[number] else 0
+
+
+@kernel(cache=True)
+def find_copies(  # type: ignore[no-untyped-def]
+    total, at, count, starts, ends, table, found
+):
+    """Set ``found[0]`` if a row has the same other end twice.
+
+    A row has twice as many entries of `table`, which begin as -1, as edges. An end goes
+    to the first free one from its hash on.
+    """
+    chunks = (total + TOGETHER - 1) // TOGETHER
+    for chunk in range(cuda.grid(1), chunks, cuda.gridsize(1)):
+        if found[0] != 0:
+            return
+        row = int64(-1)
+        for number in range(chunk * TOGETHER, min((chunk + 1) * TOGETHER, total)):
+            row = row_at(at, count, number, row)
+            begin, size = int64(at[row]), int64(at[row + 1]) - int64(at[row])
+            end = ends[int64(starts[row]) + number - begin]
+            hashed = uint32(uint32(end) * uint32(2654435769))  # 2**32 / golden ratio
+            place = int64((uint64(hashed) * uint64(2 * size)) >> uint64(32))
+            old = cuda.atomic.cas(table, 2 * begin + place, int32(-1), end)
+            while old >= 0 and old != end:
+                place = place + 1 if place + 1 < 2 * size else int64(0)
+                old = cuda.atomic.cas(table, 2 * begin + place, int32(-1), end)
+            if old == end:
+                found[0] = 1
 
 
 @kernel(cache=True)

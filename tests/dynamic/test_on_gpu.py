@@ -722,3 +722,39 @@ def test_lists_of_hubs_are_written_in_place_where_their_sizes_stay(gpu: Gpu) -> 
         hubs = np.flatnonzero(degree >= 4)
         expected = gpu_arrays.joined_parts(hubs, degree[hubs])
         np.testing.assert_array_equal(view[name].copy_to_host(), expected)
+
+
+@pytest.mark.parametrize("repeats", [0, 1])
+@pytest.mark.parametrize("directed", [True, False])
+def test_first_edges_are_those_of_the_cpu(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, directed: bool, repeats: int
+) -> None:
+    monkeypatch.setattr(stores, "FEWEST_TRIED", 0)
+    found, find = list[bool](), gpu_pools.GpuRowPool.has_copies
+
+    def noted(pool: gpu_pools.GpuRowPool, count: int) -> bool:
+        found.append(find(pool, count))
+        return found[-1]
+
+    monkeypatch.setattr(gpu_pools.GpuRowPool, "has_copies", noted)
+    rng = np.random.default_rng(5)
+    pairs = np.unique(np.sort(rng.integers(0, 12, (40, 2))), axis=0)
+    pairs = rng.permutation(pairs[: pairs.shape[0]])
+    ends = np.append(pairs, pairs[7 : 7 + repeats], 0).T
+    weights = rng.random(ends.shape[1])
+    for duplicates in ("sum", "error"):
+        options = {"directed": directed, "duplicates": duplicates, "weights": weights}
+        if repeats and duplicates == "error":
+            for target in ("cpu", "cuda"):
+                with pytest.raises(fg.GraphInputError, match="more than once"):
+                    fg.DynamicGraph.from_edges(*ends, target=target, **options)
+            continue
+        there = fg.DynamicGraph.from_edges(*ends, target="cuda", **options)
+        here = fg.DynamicGraph.from_edges(*ends, target="cpu", **options)
+        for graph in (here, there):
+            graph.audit()
+            graph.delete_edges(*ends[:, :5])
+            graph.insert_edges(*ends[:, 2:5], weights=weights[5:8])
+        assert there.digest == here.digest
+        assert there.version == here.version == 2
+    assert found == [repeats == 1] * 2
