@@ -24,14 +24,25 @@ from featgraph.dynamic.rows import HostMemory
 from featgraph.graph.building.gpu_edge_kernels import take
 
 __all__ = [
-    "GpuMemory", "bits_of", "extended", "own_kernels", "part_of", "pieces", "uploaded",
-    "width_of", "zeros",
+    "GpuMemory", "bits_of", "extended", "moved", "own_kernels", "part_of", "pieces",
+    "uploaded", "width_of", "zeros",
 ]  # fmt: skip
+
+#: The GPU checks host arrays from this length on: they have to go there anyway.
+LEAST_MOVED = 1 << 14
 
 
 def uploaded(array: Any) -> Any:
     """Return a copy of a host array on the GPU, or a GPU array itself."""
     return memory.upload(array) if isinstance(array, np.ndarray) else array
+
+
+def moved(values: Any) -> Any:
+    """Return a copy on the GPU of a long host array of numbers; else the values."""
+    is_plain = type(values) is np.ndarray and values.dtype.kind in "iuf"
+    if not is_plain or not values.dtype.isnative or values.size < LEAST_MOVED:
+        return values
+    return memory.upload(np.ascontiguousarray(values))
 
 
 def part_of(array: Any, first: int, count: int) -> Any:

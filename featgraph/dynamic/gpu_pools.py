@@ -30,6 +30,7 @@ from featgraph.dynamic.batches import Batch, on_host, require_choice
 from featgraph.dynamic.gpu_memory import (
     GpuMemory,
     bits_of,
+    moved,
     part_of,
     pieces,
     uploaded,
@@ -75,22 +76,24 @@ def gpu_batch(
     sources: Any, targets: Any, kinds: Any, columns: Mapping[str, Any], spec: Spec,
     **options: Any,
 ) -> Batch | None:  # fmt: skip
-    """Return a batch of updates that are in memory of the GPU.
+    """Return a batch of updates that are in memory of the GPU, or are `moved` there.
 
-    Return None if they are not, or if the host has to check them; `checked_batch` has
-    the parameters. The plan of the batch checks the values of ids and weights.
+    Return None if they are few on the host, or if the host has to check them;
+    `checked_batch` has the parameters. The plan of the batch checks the values of ids
+    and weights.
     """
     if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
         return None
     for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
         if name in options:
             require_choice(options[name], choices, name)
-    ends = copied_ends(sources, targets, is_shared=True)
+    ends = copied_ends(moved(sources), moved(targets), is_shared=True)
     if ends is None:
         return None
     count, made = ends[0].size, {}
     for name, (dtype, width) in spec.items() if kinds else ():
-        values = copied_values(columns[name], count) if width is None else None
+        given = moved(columns[name])
+        values = copied_values(given, count) if width is None else None
         if values is None or values.dtype != dtype:
             return None
         made[name] = values

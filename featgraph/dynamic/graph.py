@@ -166,11 +166,11 @@ class DynamicGraph(Graph):
             )  # fmt: skip
             count = len(fresh)
         elif chosen == "cuda":
-            from featgraph.graph.building.gpu_edges import (
-                checked_ends,  # imports the dialect
-            )
+            # These import the dialect.
+            from featgraph.dynamic.gpu_memory import moved
+            from featgraph.graph.building.gpu_edges import checked_ends
 
-            ends = checked_ends(u, v, count, True)
+            ends = checked_ends(moved(u), moved(v), count, True)
         if ends is not None:
             u, v, count = ends.sources, ends.targets, ends.vertex_count
         store = EdgeStore.from_edges(

@@ -304,6 +304,15 @@ class EdgeStore:
             given = sources, targets, kinds, columns
             if (found := gpu_batch(*given, self.columns, **options)) is not None:
                 return found
+        return self.checked_here(
+            sources, targets, kinds, columns, vertex_count, **options
+        )
+
+    def checked_here(
+        self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
+        **options: Any,
+    ) -> Batch:  # fmt: skip
+        """Return copies of updates that the host has checked: see `checked_batch`."""
         made = checked_batch(
             sources, targets, kinds, columns, self.columns, vertex_count, **options
         )
@@ -606,7 +615,7 @@ class _Step:
         """Check a batch of a GPU on the host, and apply it if no error is raised."""
         store, given = self.store, self.batch
         columns = {name: on_host(a) for name, a in (given.columns or {}).items()}
-        return store.apply(store.checked(
+        return store.apply(store.checked_here(
             on_host(given.sources), on_host(given.targets), given.insertions > 0,
             columns, self.room[0], copies=given.copies, missing=given.missing,
         ))  # fmt: skip
