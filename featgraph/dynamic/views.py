@@ -416,11 +416,14 @@ class RunArrays:
         """Return whether any of these arrays has a size that is exact for a version."""
         return any(name.startswith(_EXACT) for name in names)
 
-    def renewed(self, name: str) -> tuple[Array, Array] | None:
-        """Return the indices and values to write to a derived array, or None."""
+    def renewed(self, name: str) -> tuple[Array | None, Array] | None:
+        """Return the indices and values to write to a derived array, or None.
+
+        The indices are None for all of the array.
+        """
         if name in self._stale:
             self._stale.discard(name)
-            return np.arange(self._lists[name].size), self._lists[name]
+            return None, self._lists[name]
         then, now = self._derived.get(name), self._store.version
         if then is None or then == now:
             return None

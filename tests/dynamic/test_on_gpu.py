@@ -621,7 +621,9 @@ def double(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return False
 
 
-def test_values_of_edges_are_read_in_the_order_of_insertion(gpu: Gpu) -> None:
+def test_values_of_edges_are_read_in_the_order_of_insertion(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = fg.DynamicGraph.from_edges(
         [0, 4, 2, 2], [1, 2, 2, 0], directed=False, vertex_count=5, target="cuda"
     )
@@ -632,6 +634,10 @@ def test_values_of_edges_are_read_in_the_order_of_insertion(gpu: Gpu) -> None:
     state = fg.State(graph, kept=fg.edge_property(given))
     fg.foldmap(double)(state)
     np.testing.assert_array_equal(state["kept"], 2 * given)
+    order = property(lambda view: pytest.fail("an index of all edges was made"))
+    monkeypatch.setattr(fg.View, "order", order)
+    found = graph.collect_edge_values(state.view("kept"), per_direction=True)
+    np.testing.assert_array_equal(found, 2 * given)
 
 
 @fg.vertex

@@ -443,7 +443,7 @@ class Structure:
             directed graph.
         """
         # A view of a property (`program.view`) includes the rows of unused edge ids.
-        has_unused = self.changing is not None and hasattr(stored, "order")
+        has_unused = self.changing is not None and hasattr(type(stored), "order")
         on_gpu = _on_gpu(stored)
         if on_gpu is None and not isinstance(stored, DeviceValues):
             stored = host_array(stored, "stored")

@@ -64,10 +64,10 @@ class RowLayout(Protocol):
         or vertices into chunks and windows. Spare slots of CSR contain a valid vertex.
         """
 
-    def renewed(self, name: str) -> tuple[Array, Array] | None:
+    def renewed(self, name: str) -> tuple[Array | None, Array] | None:
         """Return places and values of entries of an array to update in this version.
 
-        None if the array is up to date.
+        The places are None for all of the array. None if the array is up to date.
         """
 
     def stays(self, name: str) -> bool:

@@ -270,7 +270,11 @@ class GraphArrays(GraphView, Mapping[str, Any]):
                 self.placement.forget_graph()
         if now.layout is not None:
             for name, array in self._arrays.items():
-                if (entries := now.layout.renewed(name)) is not None:
+                if (entries := now.layout.renewed(name)) is None:
+                    continue
+                if entries[0] is None:
+                    self._device.upload(entries[1], array)
+                else:
                     self._device.rows.put(array, *entries)
         for name in [*self._full]:
             self.all_of(name)
