@@ -323,6 +323,10 @@ class Changes:
             for name in ("births", "deaths")
         )
 
+    def __repr__(self) -> str:
+        counted = "{} inserted, {} deleted, {} changed edges".format(*self.counts)
+        return f"Changes from version {self.since} to {self.version}: {counted}"
+
     @property
     def counts(self) -> tuple[int, ...]:
         """The numbers of inserted, deleted and changed edges."""

@@ -312,6 +312,7 @@ def test_changes_list_edges_that_came_and_went() -> None:
     assert [ends.tolist() for ends in changes.inserted] == [[2], [0]]
     assert changes.born.tolist() == [3]
     assert graph.changes(since=2).inserted[0].size == 0
+    assert repr(changes).startswith("Changes from version 0 to 2: ")
     for wrong in (-1, 3, True, "0"):
         with pytest.raises(fg.GraphInputError, match="version"):
             graph.changes(since=wrong)
