@@ -198,16 +198,21 @@ def run_loops() -> None:
 def run_batches(case: dict[str, Any]) -> None:
     """Apply batches to a dynamic graph, and to one on the CPU, and compare them."""
     from bench.sanitizers.cases import BATCHES
+    from featgraph.cuda import arrays
     from featgraph.dynamic import gpu_pools
-    from tests.dynamic.pairs import check_batches
+    from tests.dynamic.pairs import check_batches, check_long_rows
 
-    vertices, sizes, few = BATCHES[case["variant"]]
-    was, gpu_pools.FEW = gpu_pools.FEW, few
+    of, rng = BATCHES[case["variant"]], np.random.default_rng(case["seed"])
+    was = gpu_pools.FEW, arrays.multiprocessors
+    gpu_pools.FEW, arrays.multiprocessors = of.few, lambda: of.blocks
     try:
         with redirect_stdout(sys.stderr):  # lines of stdout are outcomes
-            check_batches(np.random.default_rng(case["seed"]), vertices, 4, sizes)
+            check_batches(rng, of.vertices, 4, [*of.sizes])
+            if of.long_rows:
+                copies = ("all", "last")[case["seed"] % 2]
+                check_long_rows(rng, *of.long_rows, copies)
     finally:
-        gpu_pools.FEW = was
+        gpu_pools.FEW, arrays.multiprocessors = was
 
 
 def _without_hubs(count: int, edge_count: int) -> Any:

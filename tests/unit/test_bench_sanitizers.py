@@ -18,10 +18,12 @@ import pytest
 from bench.record import Recorder
 from bench.report import print_report
 from bench.sanitizers import child, planted, session
-from bench.sanitizers.cases import KINDS, VARIANTS, make_cases
+from bench.sanitizers.cases import BATCHES, KINDS, VARIANTS, make_cases
 from bench.sanitizers.logs import Report, judge, parse_log
 from bench.sanitizers.planted import FAULTS, Fault, cases_of, plant
 from featgraph.base.errors import ConvergenceWarning
+from featgraph.dynamic.kernels_cuda import LONG
+from featgraph.dynamic.rows import HUB
 
 LOGS = Path(__file__).parent / "sanitizer_logs"
 
@@ -93,6 +95,13 @@ def test_every_program_and_variant_is_a_case() -> None:
         assert len({c["k"] for c in cases if c["variant"] == variant}) > 5
 
 
+def test_several_warps_copy_long_rows() -> None:
+    long = [of.long_rows for of in BATCHES.values() if of.long_rows]
+    assert len(long) == 2
+    for first, less, then in long:
+        assert 0.7 * (first - less - then) > max(HUB, LONG)
+
+
 @pytest.mark.slow
 def test_kernels_of_the_runtime_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     from featgraph.cuda.launch import Launches
@@ -119,6 +128,8 @@ def test_kernels_of_batches_are_launched(
     with emulated_gpu():
         launched = child.Launched()
         for variant in ("one block", "many blocks"):
+            few = replace(BATCHES[variant], blocks=1)  # lanes take their time
+            monkeypatch.setitem(BATCHES, variant, few)
             child.run_case({"kind": "batches", "variant": variant, "seed": 2})
             found[variant], _ = launched.take()
     assert all("kernels_cuda.find_runs" in " ".join(names) for names in found.values())
