@@ -6,6 +6,7 @@ import importlib
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from bench.record import ROOT
@@ -33,11 +34,40 @@ VARIANTS: dict[str, dict[str, Any]] = {
 NARROW, WIDE = (1, 3, 8, 10), (17, 33, 64)
 #: Mean degrees: they decide how many edges a warp takes at a time.
 DEGREES = (2, 8)
-#: Batches of a dynamic graph: its vertices, sizes, and most entries of one block.
-BATCHES: dict[str, tuple[int, list[int], int]] = {
-    "one block": (12, [1, 5, 33, 70], 4096),
-    "many blocks": (12, [1, 5, 33, 70], 0),
-    "rows of hubs": (500, [300, 5000], 4096),
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Batches of a dynamic graph.
+
+    Attributes
+    ----------
+    vertices, sizes : int, tuple of int
+        Of the graph, and of batches that are drawn.
+    few : int
+        Most entries that one block plans.
+    blocks : int
+        Number of blocks that plan more. All of them pass each barrier, however few the
+        entries, which is most of the time under racecheck.
+    long_rows : tuple of int
+        Sizes of batches that insert edges into two rows, delete some, and do both.
+    """
+
+    vertices: int
+    sizes: tuple[int, ...]
+    few: int
+    blocks: int = 3
+    long_rows: tuple[int, ...] = ()
+
+
+#: Variants of batches. The lanes of a warp add up 32 blocks at a time. Several warps
+#: copy a row of 2,048 edges (`dynamic.kernels_cuda.LONG`), and it is a hub: four fifths
+#: of the edges in long rows are in one of them.
+BATCHES = {
+    "one block": Batches(12, (1, 5, 33, 70), 4096),
+    "many blocks": Batches(12, (1, 5, 33, 70), 0, blocks=34),
+    "hubs, one block": Batches(500, (300, 2600), 4096, long_rows=(5400, 400, 600)),
+    "hubs, many blocks": Batches(500, (300, 2600), 0, long_rows=(5400, 400, 600)),
 }
 
 

@@ -7,6 +7,7 @@ run. Answers of programs are not compared: tests with the marker `gpu` do that.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import sys
@@ -22,27 +23,35 @@ from typing import Any
 
 import numpy as np
 
+from bench.sanitizers.planted import Fault, kernel_name, plant
+
 #: Small enough that small graphs have hubs and long rows.
 HUB_DEGREE, LONG_ROW = 24, 6
 #: 65 vertices: no multiple of those of a block, and a word with one bit.
 VERTICES, SUPERSTEPS = 65, 3
 
 
-def use_small_bounds() -> None:
-    """Have small graphs treated as large ones are, and both directions run."""
+def use_small_bounds(put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Have small graphs treated as large ones are, and both directions run.
+
+    Modules import a bound by name, and each has it for itself. `put` replaces an
+    attribute, as `setattr` does.
+    """
     from featgraph.base.config import config
     from featgraph.fold.plan import traits
     from featgraph.fold.schedules import thread
-    from featgraph.runtime.devices import cuda_device, cuda_sets, gpu_arrays, protocol
     from featgraph.runtime.superstep import directions
 
-    config.compile_behind = False
-    thread.FEW_EDGES = 0
-    directions.FEWEST_TO_SKIP = 0
-    for module in (cuda_device, cuda_sets, protocol, traits, gpu_arrays):
-        module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]
-    for module in (cuda_device, protocol, gpu_arrays):
-        module.LONG_ROW = LONG_ROW
+    importlib.import_module("featgraph.runtime.devices.cuda_device")
+    put(config, "compile_behind", False)
+    put(thread, "FEW_EDGES", 0)
+    put(directions, "FEWEST_TO_SKIP", 0)
+    own = [m for name, m in sys.modules.items() if name.startswith("featgraph.")]
+    for bound, small in (("HUB_DEGREE", HUB_DEGREE), ("LONG_ROW", LONG_ROW)):
+        large = getattr(traits, bound)
+        for module in own:  # one of them has another `LONG_ROW`
+            if vars(module).get(bound) == large:
+                put(module, bound, small)
 
 
 class Launched:
@@ -57,8 +66,7 @@ class Launched:
 
         def counted(own: Any, kernel: Any, *arguments: Any, **options: Any) -> None:
             function = kernel.py_func
-            module = function.__module__.removeprefix("featgraph_kernel_")
-            name = f"{module}.{function.__name__}"
+            name = kernel_name(function.__module__, function.__name__)
             self.kernels[name] += 1
             if "shared.array" in inspect.getsource(function):
                 self.shares.add(name)
@@ -190,16 +198,21 @@ def run_loops() -> None:
 def run_batches(case: dict[str, Any]) -> None:
     """Apply batches to a dynamic graph, and to one on the CPU, and compare them."""
     from bench.sanitizers.cases import BATCHES
+    from featgraph.cuda import arrays
     from featgraph.dynamic import gpu_pools
-    from tests.dynamic.pairs import check_batches
+    from tests.dynamic.pairs import check_batches, check_long_rows
 
-    vertices, sizes, few = BATCHES[case["variant"]]
-    was, gpu_pools.FEW = gpu_pools.FEW, few
+    of, rng = BATCHES[case["variant"]], np.random.default_rng(case["seed"])
+    was = gpu_pools.FEW, arrays.multiprocessors
+    gpu_pools.FEW, arrays.multiprocessors = of.few, lambda: of.blocks
     try:
         with redirect_stdout(sys.stderr):  # lines of stdout are outcomes
-            check_batches(np.random.default_rng(case["seed"]), vertices, 4, sizes)
+            check_batches(rng, of.vertices, 4, [*of.sizes])
+            if of.long_rows:
+                copies = ("all", "last")[case["seed"] % 2]
+                check_long_rows(rng, *of.long_rows, copies)
     finally:
-        gpu_pools.FEW = was
+        gpu_pools.FEW, arrays.multiprocessors = was
 
 
 def _without_hubs(count: int, edge_count: int) -> Any:
@@ -210,8 +223,16 @@ def _without_hubs(count: int, edge_count: int) -> Any:
     return fg.Graph.from_edges(each % count, (7 * each) % count, vertex_count=count)
 
 
-def run_and_print(launched: Launched, place: int, call: Callable[[], None]) -> None:
-    """Run a case and print its outcome."""
+def run_and_print(
+    launched: Launched, place: int, call: Callable[[], None], fault: Fault | None = None
+) -> bool:
+    """Run a case and print its outcome.
+
+    Returns
+    -------
+    bool
+        False if a fault was planted, and no kernel and no call that ran has it.
+    """
     import featgraph as fg
 
     print(json.dumps({"begun": place}), flush=True)
@@ -225,9 +246,13 @@ def run_and_print(launched: Launched, place: int, call: Callable[[], None]) -> N
         last = "".join(traceback.format_exception(error)[-4:])
         outcome = {"outcome": "raised", "error": last[-1500:]}
     kernels, shares = launched.take()
+    is_met = fault is None or fault.is_met(kernels)
+    if not is_met:
+        outcome |= {"outcome": "not planted"}
     line: dict[str, Any] = {"case": place, **outcome, "kernels": kernels}
     seconds = round(time.perf_counter() - began, 2)
     print(json.dumps(line | {"shares": shares, "seconds": seconds}), flush=True)
+    return is_met
 
 
 def _wait() -> None:
@@ -239,7 +264,6 @@ def _wait() -> None:
 def main() -> None:
     """Run the task of a file."""
     from bench.sanitizers.cases import import_tests
-    from bench.sanitizers.planted import plant
     from featgraph.runtime.devices.cuda_device import cuda_device
 
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
@@ -248,12 +272,14 @@ def main() -> None:
     use_small_bounds()
     planted = task.get("planted")
     fault = plant(planted) if planted else None
+    launch = None if fault is None else fault.launch
     calls = [partial(run_case, case) for case in task["cases"]]
-    if fault is not None:
-        calls = [lambda: fault(cuda_device())]
+    if launch is not None:
+        calls = [lambda: launch(cuda_device())]
     launched = Launched()
-    for place, call in enumerate(calls):
-        run_and_print(launched, place, call)
+    are_met = [run_and_print(launched, *call, fault) for call in enumerate(calls)]
+    if not all(are_met):
+        sys.exit(f"no kernel and no call that ran has the fault {planted!r}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Faults that the tools must find, or their silence means nothing.
 
-Each tool gets small kernels with the faults that it is for, and kernels that featgraph
-generates with one.
+Each tool gets small kernels with the faults that it is for, and cases of `cases` whose
+generated kernels, or whose calls of the runtime, get one. `Fault.is_met` tests that the
+fault was in something that ran: a text without the pattern has none.
 
 A barrier that threads do not reach because they have ended is no fault on sm_70 and
 later: those that are left pass it, and synccheck reports nothing, so none is planted.
@@ -9,27 +10,43 @@ later: those that are left pass it, and synccheck reports nothing, so none is pl
 
 from __future__ import annotations
 
+import ast
 import re
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-#: Tool -> names of its faults. Those of generated kernels are cases of `cases`.
+from bench.sanitizers.cases import make_cases
+
+#: Tool -> its faults. A fault of a generated program has the names of a case, and its
+#: K. Nothing else may write what the fault leaves out: rows of 3 features are padded,
+#: and padded rows begin as zeros, so that "leaves new buffers as they are" takes 8.
 FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
     "memcheck": {
         "writes past the end": None,
-        "keeps warps without a vertex": {"program": "weighted_sum", "variant": "push"},
+        "reads rows past the last one": {
+            "program": "weighted_sum",
+            "variant": "push",
+            "k": 17,
+        },
     },
     "racecheck": {
         "has no barrier": None,
-        "drops the barriers of hubs": {"program": "weighted_sum", "variant": "hubs"},
+        "drops the barriers of hubs": {
+            "program": "weighted_sum",
+            "variant": "hubs",
+            "k": 3,
+        },
     },
     "initcheck": {
         "reads what was not written": None,
         "leaves new buffers as they are": {
             "program": "pagerank",
             "variant": "unfolded",
+            "k": 8,
         },
     },
     "synccheck": {
@@ -40,13 +57,23 @@ FAULTS: dict[str, dict[str, dict[str, Any] | None]] = {
         "leaves lanes out of syncs": {
             "program": "belief_propagation",
             "variant": "pull",
+            "k": 3,
         },
-        "leaves warps out of barriers": {"program": "weighted_sum", "variant": "hubs"},
+        "leaves warps out of barriers": {
+            "program": "weighted_sum",
+            "variant": "hubs",
+            "k": 3,
+        },
     },
 }
 
 #: Faults in the text of generated kernels: a pattern, and its replacement.
 _EDITS = {
+    # Warps at the end of the grid have fewer vertices than places.
+    "reads rows past the last one": (
+        r"min\(index, int32\(vertex_count - 1\)\)",
+        "index",
+    ),
     "drops the barriers of hubs": (r"cuda\.syncthreads\(\)", "pass"),
     "leaves lanes out of syncs": (r"warp\.sync\(\)", "cuda.syncwarp(0xFFFE)"),
     "leaves warps out of barriers": (
@@ -56,34 +83,93 @@ _EDITS = {
 }
 
 
-def plant(name: str) -> Any:
-    """Make a fault: change how kernels are generated, or return one to launch.
+@dataclass(frozen=True)
+class Fault:
+    """A planted fault.
 
-    Returns
-    -------
-    callable or None
-        ``launch(device)`` launches a kernel that has the fault.
+    Attributes
+    ----------
+    is_met : callable
+        ``is_met(kernels)`` is whether the fault was in something that ran, given the
+        names (`kernel_name`) of the kernels that were launched.
+    launch : callable or None
+        ``launch(device)`` launches the small kernel that has the fault; None if the
+        fault is in what a case runs.
     """
-    if name == "keeps warps without a vertex":
-        from featgraph.fold.schedules import lanes
 
-        lanes.leave_idle = lambda *_: []
-        return None
+    is_met: Callable[[Collection[str]], bool]
+    launch: Callable[[Any], None] | None = None
+
+
+def cases_of(of: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the case that runs a fault of `FAULTS`; none for a small kernel."""
+    if of is None:
+        return []
+    names = "program", "variant"
+    found = [c for c in make_cases() if all(c[name] == of[name] for name in names)]
+    return [found[0] | of]
+
+
+def kernel_name(module: str, function: str) -> str:
+    """Return the name under which launches of a kernel are counted."""
+    return f"{module.removeprefix('featgraph_kernel_')}.{function}"
+
+
+def plant(name: str, put: Callable[[Any, str, Any], None] = setattr) -> Fault:
+    """Make a fault.
+
+    Parameters
+    ----------
+    name : str
+        Name of the fault in `FAULTS`.
+    put : callable
+        Replaces an attribute, as `setattr` does, which changes the whole process.
+    """
     if name in _EDITS:
-        from featgraph.fold.compiling import kernel
-
-        load, edit = kernel.load_module, _EDITS[name]
-        kernel.load_module = lambda source: load(  # type: ignore[assignment]
-            replace(source, text=re.sub(*edit, source.text))
-        )
-        return None
+        return _edit_texts(*_EDITS[name], put)
     if name == "leaves new buffers as they are":
-        from featgraph.runtime.devices.cuda_arrays import CudaArrays
+        return _skip_copies(put)
+    launch = _launches()[name]
+    return Fault(lambda kernels: bool(kernels), launch)
 
-        # Vertices that do not commit are not written, and are read when arrays swap.
-        CudaArrays.copy = lambda *_: None  # type: ignore[method-assign]
-        return None
-    return _launches()[name]
+
+def _edit_texts(pattern: str, text: str, put: Callable[[Any, str, Any], None]) -> Fault:
+    """Have a pattern replaced in the text of each generated module."""
+    from featgraph.fold.compiling import kernel
+
+    load, edited = kernel.load_module, set[str]()
+
+    def load_edited(source: Any) -> Any:
+        new = re.sub(pattern, text, source.text)
+        given = SimpleNamespace(text=new, stem=source.stem, program=source.program)
+        module, before = load(given), _functions(source.text)
+        edited.update(
+            kernel_name(module.__name__, function)
+            for function, tree in _functions(new).items()
+            if tree != before[function]
+        )
+        return module
+
+    put(kernel, "load_module", load_edited)
+    return Fault(lambda kernels: not edited.isdisjoint(kernels))
+
+
+def _functions(text: str) -> dict[str, str]:
+    """Return the trees of the functions of a module, by name."""
+    body = ast.parse(text).body
+    return {f.name: ast.dump(f) for f in body if isinstance(f, ast.FunctionDef)}
+
+
+def _skip_copies(put: Callable[[Any, str, Any], None]) -> Fault:
+    """Have no next buffer get the values of the current one.
+
+    Vertices that do not commit are not written, and are read when the buffers swap.
+    """
+    from featgraph.runtime.memory import data
+
+    skipped: list[Any] = []
+    put(data, "copy_values", lambda *arrays: skipped.append(arrays))
+    return Fault(lambda kernels: bool(skipped))
 
 
 def _launches() -> dict[str, Any]:

@@ -29,7 +29,7 @@ from typing import Any
 from bench.record import Recorder, child_environment, gpu_name
 from bench.sanitizers.cases import KINDS, make_cases
 from bench.sanitizers.logs import Report, judge, parse_log
-from bench.sanitizers.planted import FAULTS
+from bench.sanitizers.planted import FAULTS, cases_of
 
 DEFAULTS = {
     "tools": "memcheck,initcheck,synccheck,racecheck",
@@ -217,21 +217,20 @@ def _planted(session: Session, tool: str) -> dict[str, Any]:
 
     def look(item: tuple[int, tuple[str, dict[str, Any] | None]]) -> dict[str, Any]:
         number, (name, of) = item
-        cases = []
-        if of is not None:
-            cases = [
-                case | {"k": 17 if of["variant"] == "push" else 3}
-                for case in make_cases()
-                if {n: case[n] for n in of} == of
-            ]
-        task = {"cases": cases, "planted": name}
+        task = {"cases": cases_of(of), "planted": name}
         done = session.run(tool, task, f"planted{number}")
-        return {
-            "found": done.report.errors is not None and done.report.errors > 0,
+        outcomes = [line["outcome"] for line in done.ran]
+        found = bool(done.report.errors) and "not planted" not in outcomes
+        result = {
+            "found": found,
             "errors": done.report.errors,
             "verdict": done.verdict,
             "kinds": done.report.kinds,
-        } | ({} if done.report.errors else {"log": done.log[-1500:]})
+        }
+        if not found:
+            raised = [line["error"] for line in done.ran if "error" in line]
+            result |= {"outcomes": outcomes, "raised": raised, "log": done.log[-1500:]}
+        return result
 
     with ThreadPoolExecutor(session.processes) as pool:
         found = pool.map(look, enumerate(FAULTS[tool].items()))

@@ -14,7 +14,7 @@ from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from tests.dynamic.model import edges_in
 
-__all__ = ["check_batches", "require_counts", "require_same"]
+__all__ = ["check_batches", "check_long_rows", "require_counts", "require_same"]
 
 Rng = np.random.Generator
 _SHARES = (8, 4), (0, 0), (0, 0), (0, 1)
@@ -109,6 +109,29 @@ def require_counts(changes: Any) -> None:
     """Require that changes count the edges that they list."""
     pairs = changes.inserted, changes.deleted, changes.changed
     assert changes.counts == tuple(len(ends) for ends, _ in pairs)
+
+
+def check_long_rows(
+    rng: Rng, first: int, less: int, then: int, copies: str = "all"
+) -> None:
+    """Require the same of two long rows that lose and get many edges at a time.
+
+    `first` edges are inserted, `less` deleted, and of `then` about half is either. If
+    deletions take the first or the last of its `copies`, a pair is in a batch twice.
+    """
+    count, is_twice = first + first // 15, copies != "all"
+    policy = "keep" if is_twice else "last"
+    both = [EdgeStore(count, duplicates=policy, target=t) for t in ("cpu", "cuda")]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MERGE_SHARE", "COMPACT_SHARE"):
+            patch.setattr(stores, name, 0)
+        for size, share in ((first, 1.0), (less, 0.0), (then, 0.5)):  # in their runs
+            sources = rng.permutation(count)[:size] >> is_twice
+            ends = sources, np.where(rng.random(size) < 0.8, 7, 3)
+            kinds = rng.random(size) < share
+            for store in both:
+                store.apply(store.checked(*ends, kinds, {}, count, copies=copies))
+            require_same(both)
 
 
 def require_same(both: list[EdgeStore]) -> None:

@@ -41,7 +41,7 @@ from featgraph.runtime.devices import (
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.bank import BY_NAME
 from tests.dynamic.model import edges_in
-from tests.dynamic.pairs import check_batches, require_same
+from tests.dynamic.pairs import check_batches, check_long_rows, require_same
 from tests.dynamic.test_programs import ran
 from tests.dynamic.test_resumed import require_labels, spread_labels
 from tests.simt.emulator import EmulationError
@@ -129,25 +129,11 @@ def have_parts(gpu: Gpu) -> None:
     replace_text(gpu, "share_of_grid(total, 32 * HELD)", "share_of_grid(total, 8)")
 
 
-def check_long_rows(rng: np.random.Generator) -> None:
-    """Require the same of two long rows that lose and get many edges at a time."""
-    both = [EdgeStore(160, duplicates="last", target=t) for t in ("cpu", "cuda")]
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-            patch.setattr(stores, name, 0)
-        for size, share in ((150, 1.0), (30, 0.0), (60, 0.5)):  # rows keep their runs
-            ends = rng.permutation(160)[:size], np.where(rng.random(size) < 0.8, 7, 3)
-            kinds = rng.random(size) < share
-            for store in both:
-                store.apply(store.checked(*ends, kinds, {}, 160))
-            require_same(both)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_long_rows(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     have_blocks(monkeypatch, 4096 * (seed > 0), 2, 64)
     have_parts(gpu)
-    check_long_rows(np.random.default_rng(seed))
+    check_long_rows(np.random.default_rng(seed), 150, 30, 60)
 
 
 @pytest.mark.parametrize("blocks", BY_BLOCKS)
@@ -220,7 +206,7 @@ def find_fault(fault: str) -> None:
             if fault in LONG_ROWS:
                 for turn in range(6):  # until another warp comes in between
                     with pauses(seed + turn, 0.01, 99):
-                        check_long_rows(rng)
+                        check_long_rows(rng, 150, 30, 60)
             else:
                 check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
         except (AssertionError, fg.StateError, EmulationError) as error:

@@ -6,7 +6,6 @@ import copy
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -275,12 +274,10 @@ def test_traits_are_those_of_the_host(gpu: Gpu, graph: fg.Graph, where: str) -> 
 def few_are_hubs() -> Iterator[None]:
     """Have a vertex of five edges count as a hub."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cuda_device, gpu_arrays):
+        for module in (cuda_device, gpu_arrays, host_arrays):
             patch.setattr(module, "HUB_DEGREE", 5)
         patch.setattr(gpu_arrays, "HUB_PART", 2)
         patch.setattr(gpu_arrays, "JOINED_PART", 3)
-        cut = partial(host_arrays.cut_windows, hub_degree=5)
-        patch.setattr(host_arrays, "cut_windows", cut)
         yield
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import stat
 import sys
 import time
+import warnings
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ import pytest
 
 from bench.record import Recorder
 from bench.report import print_report
-from bench.sanitizers import child, session
-from bench.sanitizers.cases import KINDS, VARIANTS, make_cases
+from bench.sanitizers import child, planted, session
+from bench.sanitizers.cases import BATCHES, KINDS, VARIANTS, make_cases
 from bench.sanitizers.logs import Report, judge, parse_log
-from bench.sanitizers.planted import FAULTS, plant
-from featgraph.fold.schedules import lanes
+from bench.sanitizers.planted import FAULTS, Fault, cases_of, plant
+from featgraph.base.errors import ConvergenceWarning
+from featgraph.dynamic.kernels_cuda import LONG
+from featgraph.dynamic.rows import HUB
 
 LOGS = Path(__file__).parent / "sanitizer_logs"
 
@@ -89,10 +93,13 @@ def test_every_program_and_variant_is_a_case() -> None:
     # All widths meet all variants, not each the same ones.
     for variant in ("push", "pull NFA"):
         assert len({c["k"] for c in cases if c["variant"] == variant}) > 5
-    for tool in FAULTS.values():
-        for of in tool.values():
-            if of is not None:
-                assert any({n: c[n] for n in of} == of for c in cases)
+
+
+def test_several_warps_copy_long_rows() -> None:
+    long = [of.long_rows for of in BATCHES.values() if of.long_rows]
+    assert len(long) == 2
+    for first, less, then in long:
+        assert 0.7 * (first - less - then) > max(HUB, LONG)
 
 
 @pytest.mark.slow
@@ -121,6 +128,8 @@ def test_kernels_of_batches_are_launched(
     with emulated_gpu():
         launched = child.Launched()
         for variant in ("one block", "many blocks"):
+            few = replace(BATCHES[variant], blocks=1)  # lanes take their time
+            monkeypatch.setitem(BATCHES, variant, few)
             child.run_case({"kind": "batches", "variant": variant, "seed": 2})
             found[variant], _ = launched.take()
     assert all("kernels_cuda.find_runs" in " ".join(names) for names in found.values())
@@ -128,10 +137,65 @@ def test_kernels_of_batches_are_launched(
     assert not capsys.readouterr().out
 
 
-def test_a_fault_is_planted_in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "leave_idle", lanes.leave_idle)  # and restored
-    assert plant("keeps warps without a vertex") is None
-    assert lanes.leave_idle(ast.parse(""), "return") == []  # type: ignore[arg-type]
+#: Fault of a generated program -> the error of the emulator that finds it.
+FOUND = {
+    "reads rows past the last one": "MemoryFault",
+    "drops the barriers of hubs": "RaceError",
+    "leaves new buffers as they are": "MemoryFault: what is read here has never been",
+    "leaves lanes out of syncs": "DivergenceError",
+    "leaves warps out of barriers": "RaceError",  # of those that do not wait
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_program_runs_with_its_fault(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The emulator finds it where the tool has to, without a GPU."""
+    [case] = cases_of(next(found[name] for found in FAULTS.values() if name in found))
+    line = run_planted(case, plant(name, monkeypatch.setattr), monkeypatch, capsys)
+    assert line["outcome"] == "raised"
+    assert FOUND[name] in line["error"]
+
+
+def test_a_fault_that_nothing_has_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = {n for found in FAULTS.values() for n, of in found.items() if of}
+    assert programs == {*FOUND}
+    monkeypatch.setitem(planted._EDITS, "edits nothing", (r"no such text\(\)", "pass"))
+    fault = plant("edits nothing", monkeypatch.setattr)
+    [case] = cases_of(FAULTS["memcheck"]["reads rows past the last one"])
+    line = run_planted(case, fault, monkeypatch, capsys)
+    assert line["outcome"] == "not planted"
+    assert line["kernels"]
+
+
+def run_planted(
+    case: dict[str, Any],
+    fault: Fault,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> dict[str, Any]:
+    """Run a case on the emulator, with kernels of its own; return its outcome."""
+    from featgraph.cuda.launch import Launches
+    from featgraph.fold import folder
+    from featgraph.runtime.superstep.foldmap import FoldMap
+    from tests.simt.gpu import emulated_gpu
+
+    program = child._program(case)
+    own = replace(program, foldmaps=[FoldMap(s.program) for s in program.foldmaps])
+    monkeypatch.setattr(child, "_program", lambda case: own)
+    monkeypatch.setattr(folder, "_due_set", folder._due_set.__wrapped__)
+    monkeypatch.setattr(Launches, "__call__", Launches.__call__)  # and restored
+    with emulated_gpu(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        child.use_small_bounds(monkeypatch.setattr)
+        run = partial(child.run_case, case)
+        is_met = child.run_and_print(child.Launched(), 0, run, fault)
+    line: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert is_met == (line["outcome"] != "not planted")
+    return line
 
 
 #: Stands in for the tool: runs the program, and writes the log that it is told to.
@@ -155,29 +219,32 @@ else:
     sys.exit(code)
 """
 
-#: Stands in for the child: says that it ran its cases.
+#: Stands in for the child: prints that its cases ran, and OUTCOME for planted faults.
 CHILD = """
 import json, sys
 task = json.loads(open(sys.argv[1]).read())
 for place, case in enumerate(task["cases"] or [{}]):
-    print(json.dumps({"case": place, "outcome": "ran", "kernels": KERNELS,
+    outcome = OUTCOME if "planted" in task else "ran"
+    print(json.dumps({"case": place, "outcome": outcome, "kernels": KERNELS,
                       "shares": False, "seconds": 0}))
 """
 
 
 @pytest.mark.parametrize(
-    ("writes", "swaps", "kernels", "verdict", "ok"),
+    ("writes", "swaps", "kernels", "outcome", "verdict", "ok"),
     [
-        (True, False, {"a.push": 3}, "clean", True),
-        (True, True, {"a.push": 3}, "found", False),  # and nothing that was planted
-        (False, False, {"a.push": 3}, "no summary", False),
-        (True, False, {}, "no kernels", False),
+        (True, False, {"a.push": 3}, "raised", "clean", True),
+        (True, False, {"a.push": 3}, "not planted", "clean", False),
+        (True, True, {"a.push": 3}, "ran", "found", False),  # and no planted fault
+        (False, False, {"a.push": 3}, "ran", "no summary", False),
+        (True, False, {}, "ran", "no kernels", False),
     ],
 )
 def test_a_session(
     writes: bool,
     swaps: bool,
     kernels: dict[str, int],
+    outcome: str,
     verdict: str,
     ok: bool,
     tmp_path: Path,
@@ -193,7 +260,9 @@ def test_a_session(
     package.mkdir(parents=True)
     for folder in (package, package.parent):  # before an installed bench
         (folder / "__init__.py").touch()
-    (package / "child.py").write_text(f"KERNELS = {kernels}\n{CHILD}")
+    (package / "child.py").write_text(
+        f"KERNELS, OUTCOME = {kernels}, {outcome!r}\n{CHILD}"
+    )
     monkeypatch.setattr(session, "_PLACES", (str(tool),))
     monkeypatch.setattr(session, "gpu_name", lambda: "a GPU")
     environment = {"PYTHONPATH": str(tmp_path)}
@@ -215,7 +284,8 @@ def test_a_session(
     assert line["kernels"] == len(kernels)
     assert "--print-limit" in line["tool_command"]
     print_report(recorder.lines)
-    assert f"{0 if swaps or not writes else 2} of 2 found" in capsys.readouterr().out
+    is_lost = swaps or not writes or outcome == "not planted"
+    assert f"{0 if is_lost else 2} of 2 found" in capsys.readouterr().out
 
 
 def test_what_is_cut_off_is_reported() -> None:

@@ -97,13 +97,15 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
 
 
 def cut_windows(
-    degree: npt.NDArray[Any], vertices: int, edges: int, hub_degree: int = HUB_DEGREE
+    degree: npt.NDArray[Any], vertices: int, edges: int, hub_degree: int | None = None
 ) -> npt.NDArray[np.int32]:
     """Cut vertices into windows; return the first vertex of each window, and the end.
 
     Each run of `vertices` consecutive vertices is one window, or several with about
-    `edges` edges each. Edges of hubs do not count, since blocks sweep them.
+    `edges` edges each. Edges of hubs do not count, since blocks sweep them; these have
+    at least `hub_degree` edges (default `HUB_DEGREE`).
     """
+    hub_degree = hub_degree or HUB_DEGREE
     count = degree.size
     begins = np.arange(0, count, vertices)
     before = np.zeros(count + 1, np.int64)
