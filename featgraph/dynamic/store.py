@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 import numpy as np
@@ -223,7 +223,8 @@ class EdgeStore:
             )
             if vertex_count is None:
                 vertex_count = 1 + int(np.max(ends, initial=-1))
-        store = cls(vertex_count or 0, columns=spec, **options)
+        begin = partial(cls, vertex_count or 0, columns=spec, **options)
+        store = begin()
         if store.target == "cuda":
             batch = store.checked(sources, targets, True, given, store.vertex_count)
         else:
@@ -232,13 +233,10 @@ class EdgeStore:
             batch = Batch(sources, targets, kinds, columns, kinds.size)
         is_tried = store.target == "cuda" and store.duplicates != "keep"
         if is_tried and batch.sources.size > FEWEST_TRIED:
-            plain = cls(
-                vertex_count or 0, columns=spec, **options | {"duplicates": "keep"}
-            )
-            if plain._holds_apart(batch):
-                plain.policy, plain.duplicates = store.policy, store.duplicates
-                return plain
-            del plain  # before memory for the same edges is taken
+            if store._holds_apart(batch):
+                return store
+            del store  # before memory for the same edges is taken
+            store = begin()
         if batch.sources.size:
             insert = store.apply if store.target == "cuda" else store._insert_first
             insert(batch)
@@ -250,12 +248,12 @@ class EdgeStore:
 
         This takes a third of the time of a batch that is compared with itself.
         """
-        pool: Any = None
-        with suppress(GraphInputError):  # raised by the policy of the graph
+        policy, self.policy = self.policy, numba_kernels().KEEP
+        with suppress(GraphInputError):  # raised under the policy of the graph
             self.apply(batch)
             self._begin_log()
-            pool = self.pools["in"]
-        return pool is not None and not pool.has_copies(self.vertex_count)
+        self.policy, pool = policy, cast(Any, self.pools["in"])
+        return bool(pool.top) and not pool.has_copies(self.vertex_count)
 
     def _begin_log(self) -> None:
         """Begin at version 0."""
