@@ -1,7 +1,8 @@
 """Memory of the GPU, as pools, queues and batches of a dynamic graph use it.
 
-`GpuMemory` has the functions of `rows.HostMemory`, and `own_kernels` lists the kernels
-of batches, which ``featgraph warm`` stores.
+`GpuMemory` has the functions of `rows.HostMemory`. `has_copies` and `orient_rows` pass
+over all edges of a pool. `own_kernels` lists the kernels of batches, which ``featgraph
+warm`` stores.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ import numpy as np
 
 from featgraph.base.padding import stored_shape
 from featgraph.cuda import arrays as memory
-from featgraph.cuda import foreign
+from featgraph.cuda import foreign, sorting
 from featgraph.cuda.driver import address_of
 from featgraph.cuda.memory import Strided
+from featgraph.cuda.values import offset_dtype
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.rows import HostMemory
 from featgraph.graph.building.gpu_edge_kernels import take
+from featgraph.graph.building.gpu_edges import marked, taken
+from featgraph.graph.building.gpu_oriented import GpuOriented, as_type
 
 __all__ = [
-    "GpuMemory", "bits_of", "extended", "moved", "own_kernels", "part_of", "pieces",
-    "uploaded", "width_of", "zeros",
+    "GpuMemory", "begins_of", "bits_of", "extended", "has_copies", "moved",
+    "orient_rows", "own_kernels", "part_of", "pieces", "uploaded", "width_of", "zeros",
 ]  # fmt: skip
 
 #: The GPU checks host arrays from this length on: they have to go there anyway.
@@ -108,6 +112,52 @@ def pieces(
         made[name] = Strided(block, at, shape, strides, typed)
         begin += -(-sizes[name] // 8) * 8
     return block, made
+
+
+def begins_of(pool: Any, vertex_count: int) -> tuple[Any, int]:
+    """Return how many edges are in the rows before each, (V + 1,), and in all."""
+    lengths = memory.filled((vertex_count + 1,), 0, np.int32)
+    memory.launch_over(
+        reads.measure_all, vertex_count, pool.starts, pool.stops,
+        part_of(lengths, 0, vertex_count),
+    )  # fmt: skip
+    at, found = sorting.scanned(lengths)
+    return at, int(memory.read(found)[0])
+
+
+def has_copies(pool: Any, vertex_count: int) -> bool:
+    """Return whether a row of a pool has the same other end twice."""
+    at, total = begins_of(pool, vertex_count)
+    table = memory.filled((2 * total,), -1, np.int32)
+    found = memory.filled((1,), 0, np.int32)
+    memory.launch_over(
+        reads.find_copies, -(-total // reads.TOGETHER), total, at, vertex_count,
+        pool.starts, pool.ends, table, found,
+    )  # fmt: skip
+    return bool(memory.read(found)[0])
+
+
+def orient_rows(pool: Any, vertex_count: int) -> GpuOriented:
+    """Return the undirected edges of a pool, oriented towards the higher degree.
+
+    Edges without ids have those of CSC: how many edges are before them by row.
+    """
+    at, total = begins_of(pool, vertex_count)
+    degrees = part_of(pool.degrees_of("in", vertex_count), 0, vertex_count)
+
+    def list_upward(places: Any) -> tuple[Any, Any, Any, int]:
+        low, high, flags = (memory.empty((total,), np.int32) for _ in range(3))
+        slots = memory.empty((total,), pool.starts.dtype)
+        memory.launch_over(
+            reads.list_upward, total, total, at, vertex_count, pool.starts, pool.ends,
+            places, low, high, slots, flags,
+        )  # fmt: skip
+        numbers = marked(flags)
+        low, high, slots = (taken(a, numbers) for a in (low, high, slots))
+        ids = numbers if pool.ids is None else taken(pool.ids, slots)
+        return low, high, as_type(ids, np.int64), ids.size
+
+    return GpuOriented(degrees, pool.longest()[0], offset_dtype(total), list_upward)
 
 
 def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:

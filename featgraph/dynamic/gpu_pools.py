@@ -21,7 +21,6 @@ from featgraph.base.errors import DeviceMemoryError
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.cuda import arrays as memory
 from featgraph.cuda import sorting
-from featgraph.cuda.values import offset_dtype
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
@@ -29,6 +28,7 @@ from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.batches import Batch, on_host, require_choice
 from featgraph.dynamic.gpu_memory import (
     GpuMemory,
+    begins_of,
     bits_of,
     moved,
     part_of,
@@ -50,7 +50,6 @@ from featgraph.dynamic.pools import (
 from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
 from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
-from featgraph.graph.building.gpu_oriented import GpuOriented, as_type
 
 __all__ = ["GpuPlan", "GpuRowPool", "gpu_batch", "pack"]
 
@@ -217,7 +216,7 @@ class GpuRowPool(RowPool):
 
         Insertions are numbered below `bound`.
         """
-        at, total = self._begins(vertex_count)
+        at, total = begins_of(self, vertex_count)
         rows, keys, flags = (memory.empty((total,), np.int32) for _ in range(3))
         slots = memory.empty((total,), self.starts.dtype)
         memory.launch_over(
@@ -229,49 +228,6 @@ class GpuRowPool(RowPool):
             rows, slots, keys = (taken(a, given) for a in (rows, slots, keys))
         _, order = sorting.sort_stably(keys, max(bound, 1))
         return taken(rows, order), taken(slots, order)
-
-    def _begins(self, vertex_count: int) -> tuple[Any, int]:
-        """Return how many edges are in the rows before each, (V + 1,), and in all."""
-        lengths = memory.filled((vertex_count + 1,), 0, np.int32)
-        memory.launch_over(
-            reads.measure_all, vertex_count, self.starts, self.stops,
-            part_of(lengths, 0, vertex_count),
-        )  # fmt: skip
-        at, found = sorting.scanned(lengths)
-        return at, int(memory.read(found)[0])
-
-    def has_copies(self, vertex_count: int) -> bool:
-        """Whether a row has the same other end twice."""
-        at, total = self._begins(vertex_count)
-        table = memory.filled((2 * total,), -1, np.int32)
-        found = memory.filled((1,), 0, np.int32)
-        memory.launch_over(
-            reads.find_copies, -(-total // reads.TOGETHER), total, at, vertex_count,
-            self.starts, self.ends, table, found,
-        )  # fmt: skip
-        return bool(memory.read(found)[0])
-
-    def oriented(self, vertex_count: int) -> GpuOriented:
-        """Return the undirected edges, oriented towards the end of higher degree.
-
-        Edges without ids have those of CSC: how many edges are before them by row.
-        """
-        at, total = self._begins(vertex_count)
-        degrees = part_of(self.degrees_of("in", vertex_count), 0, vertex_count)
-
-        def list_upward(places: Any) -> tuple[Any, Any, Any, int]:
-            low, high, flags = (memory.empty((total,), np.int32) for _ in range(3))
-            slots = memory.empty((total,), self.starts.dtype)
-            memory.launch_over(
-                reads.list_upward, total, total, at, vertex_count, self.starts,
-                self.ends, places, low, high, slots, flags,
-            )  # fmt: skip
-            numbers = marked(flags)
-            low, high, slots = (taken(a, numbers) for a in (low, high, slots))
-            ids = numbers if self.ids is None else taken(self.ids, slots)
-            return low, high, as_type(ids, np.int64), ids.size
-
-        return GpuOriented(degrees, self.longest()[0], offset_dtype(total), list_upward)
 
     def edges_at(self, slots: Any) -> tuple[Any, Any, dict[str, Any], Any]:
         """Return ends, numbers, columns and ids of edges by slot, on the GPU."""

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -248,12 +248,14 @@ class EdgeStore:
 
         This takes a third of the time of a batch that is compared with itself.
         """
+        from featgraph.dynamic.gpu_memory import has_copies  # imports the dialect
+
         policy, self.policy = self.policy, numba_kernels().KEEP
         with suppress(GraphInputError):  # raised under the policy of the graph
             self.apply(batch)
             self._begin_log()
-        self.policy, pool = policy, cast(Any, self.pools["in"])
-        return bool(pool.top) and not pool.has_copies(self.vertex_count)
+        self.policy, pool = policy, self.pools["in"]
+        return pool.top > 0 and not has_copies(pool, self.vertex_count)
 
     def _begin_log(self) -> None:
         """Begin at version 0."""

@@ -99,8 +99,9 @@ class LivingEdges(EdgeList):
     @cached_property
     def on_gpu_oriented(self) -> Any:
         """The undirected edges, oriented towards the end of higher degree."""
-        pool: Any = self.store.pool("in")
-        return pool.oriented(self.vertex_count)
+        from featgraph.dynamic.gpu_memory import orient_rows  # imports the dialect
+
+        return orient_rows(self.store.pool("in"), self.vertex_count)
 
     @cached_property
     def names(self) -> Any:  # type: ignore[override]

@@ -723,13 +723,13 @@ def test_first_edges_are_those_of_the_cpu(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, directed: bool, repeats: int
 ) -> None:
     monkeypatch.setattr(stores, "FEWEST_TRIED", 0)
-    found, find = list[bool](), gpu_pools.GpuRowPool.has_copies
+    found, find = list[bool](), gpu_memory.has_copies
 
     def noted(pool: gpu_pools.GpuRowPool, count: int) -> bool:
         found.append(find(pool, count))
         return found[-1]
 
-    monkeypatch.setattr(gpu_pools.GpuRowPool, "has_copies", noted)
+    monkeypatch.setattr(gpu_memory, "has_copies", noted)
     rng = np.random.default_rng(5)
     pairs = np.unique(np.sort(rng.integers(0, 12, (40, 2))), axis=0)
     pairs = rng.permutation(pairs[: pairs.shape[0]])
