@@ -121,12 +121,12 @@ class UpdateResult:
         return f"UpdateResult({parts}, vertices={len(self.vertices)})"
 
 
-def on_host(array: Any) -> Array:
-    """Return an array on the host; one on a GPU is copied, a function is called."""
-    if isinstance(array, np.ndarray):
+def on_host(array: Any) -> Any:
+    """Return arrays on the host; one on a GPU is copied, a function is called."""
+    if isinstance(array, np.ndarray | tuple):
         return array
     if callable(array):
-        return array()  # type: ignore[no-any-return]
+        return array()
     from featgraph.cuda import arrays  # imports the dialect
 
     return arrays.read(array) if array.size else np.empty(array.shape, array.dtype)
@@ -231,8 +231,9 @@ def checked_columns(
 class Record:
     """The changes that one batch made to the rows along "in".
 
-    Arrays of a graph on a GPU stay there. The lists of edges are computed on the host
-    when they are first read.
+    Edges of undirected graphs are listed in the direction in which they were given:
+    their twins, which have odd numbers, are left out. Arrays of a graph on a GPU stay
+    there. The lists of edges are computed on the host when they are first read.
 
     Attributes
     ----------
@@ -242,14 +243,11 @@ class Record:
         Inserted and deleted vertices.
     ends : pair of int32, (M,), or of functions that return them
         Sources and targets of the updates.
-    has_twins : bool
-        Whether the graph is undirected. Then each edge is in two rows, and is listed in
-        the direction in which it was given.
     entries : pair of arrays, or of functions that return them
         `HostPlan.order` and `HostPlan.fates`.
     shift : int
         `HostPlan.shift`.
-    left : array of uint32, (3 or 4, edges)
+    left : three arrays, or one on a GPU, uint32, (3 or 4, edges)
         Rows, ends and numbers of the deleted edges.
     other : four arrays, or one on a GPU, uint32, (4, entries); or None
         Of entries that replaced values: a mask of those that changed any, then rows,
@@ -262,7 +260,6 @@ class Record:
     births: Array
     deaths: Array
     ends: tuple[Any, Any]
-    has_twins: bool
     entries: tuple[Any, Any]
     shift: int
     left: Any
@@ -283,16 +280,16 @@ class Record:
     def gone(self) -> tuple[Array, ...]:
         """Sources, targets and numbers of the deleted edges."""
         rows, ends, numbers = on_host(self.left)[:3]
-        given = rows.view(np.int32), ends.view(np.int32), numbers
-        return _as_given(*given, self.has_twins)
+        is_given = numbers & 1 == 0
+        ends, rows = ends.view(np.int32)[is_given], rows.view(np.int32)[is_given]
+        return ends, rows, numbers[is_given]
 
     @cached_property
     def changed(self) -> tuple[Array, ...]:
         """Sources, targets and numbers of the edges with other values."""
         if self.other is None:
             return _NO_EDGES
-        of_gpu = not isinstance(self.other, tuple)
-        is_other, rows, ends, numbers = on_host(self.other) if of_gpu else self.other
+        is_other, rows, ends, numbers = on_host(self.other)
         at = np.flatnonzero(is_other)
         return ends.view(np.int32)[at], rows.view(np.int32)[at], numbers[at]
 
@@ -384,16 +381,6 @@ class Log:
         made = Changes(since, version, pairs[0], pairs[1], pairs[2], births, deaths)
         self._last = made
         return made
-
-
-def _as_given(
-    rows: Array, ends: Array, numbers: Array, has_twins: bool
-) -> tuple[Array, ...]:
-    """Return sources, targets and numbers of edges from rows along "in", no twins."""
-    if has_twins:
-        is_given = numbers & 1 == 0
-        rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
-    return ends, rows, numbers
 
 
 def _joined(parts: list[Any]) -> tuple[Array, ...]:

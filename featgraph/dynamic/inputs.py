@@ -197,22 +197,20 @@ def argument_of(column: str) -> str:
     return "weights" if column == "weight" else f"columns[{column!r}]"
 
 
-def ids_of(
-    sources: Any, targets: Any, vertex_count: int | None, fix: str = BORN_FIRST
-) -> tuple[Array, Array]:
+def ids_of(sources: Any, targets: Any, vertex_count: int) -> tuple[Array, Array]:
     """Return the ends of edges as int32 ids; raise GraphInputError for other values."""
     u, v = paired_arrays(sources, targets)
-    u = vertex_ids(u, "sources", vertex_count, fix)
-    return u, vertex_ids(v, "targets", vertex_count, fix)
+    u = vertex_ids(u, "sources", vertex_count, BORN_FIRST)
+    return u, vertex_ids(v, "targets", vertex_count, BORN_FIRST)
 
 
-def parts(batch: Any, others: list[str]) -> tuple[Any, ...]:
+def parts(batch: Any, **others: bool) -> tuple[Any, ...]:
     """Return the arguments of `DynamicGraph.update` from a `WindowBatch`.
 
     Raises
     ------
     GraphInputError
-        If `batch` is not one, or `others` are given besides.
+        If `batch` is not one, or any of the `others` is given besides.
     """
     if not hasattr(batch, "targets"):
         raise GraphInputError(
@@ -220,9 +218,10 @@ def parts(batch: Any, others: list[str]) -> tuple[Any, ...]:
             got=f"{shown(batch)}, and no targets",
             expected="as many targets, or a batch of a window",
         )  # fmt: skip
+    given = ", ".join(f"{name}=" for name, is_given in others.items() if is_given)
     require(
-        not others, "a batch of a window has all its values", ", ".join(others),
-        "other values", "a batch alone", "give arrays of edges, or leave these out",
+        not given, "a batch of a window has all its values", given, "other values",
+        "a batch alone", "give arrays of edges, or leave these out",
     )  # fmt: skip
     names = "sources", "targets", "insert", "weights", "columns", "copies"
     return tuple(getattr(batch, name) for name in names)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.dataclass import dataclass
+from featgraph.base.dataclass import dataclass, field
 from featgraph.base.interrupts import import_whole
 
 __all__ = [
@@ -282,8 +282,9 @@ class Updates:
         Whether the graph is undirected.
     numbers : uint32, (M,), optional
         Even entries of `RowPool.numbers`, in place of those that follow from `number`.
-    ids : uint32, (2 M,), optional
-        Ids of inserted edges by number of entry; set before `RowPool.prepare`.
+    ids : uint32, (2 M,)
+        Ids of inserted edges by number of entry, if edges have ids; set before
+        `RowPool.prepare`.
     is_checked : bool
         Whether the updates are in memory of the host, which has checked them. A plan
         checks others.
@@ -308,7 +309,7 @@ class Updates:
     columns: dict[str, Array]
     has_twins: bool
     numbers: Array | None = None
-    ids: Array | None = None
+    ids: Any = field(default_factory=NONE.view)
     is_checked: bool = True
     no_loops: bool = False
     turned: tuple[Array, Array] = NONE, NONE
@@ -352,12 +353,7 @@ class Plan:
     """
 
     is_bad = False
-    given: Any = None
-    tally: Any = None
     came = left = 0
-    wanted: Any = None
-    freed: Any = None
-    hubs: Any = None
     fresh: Any = None
     drops: Any = None
     region = (0, 0)
@@ -398,15 +394,7 @@ class HostPlan(Plan):
     """
 
     shift = 0
-    starts: Array
-    stops: Array
-    classes: Array
-    gone_places: Array = NONE
-    targets: Array
-    left_ends: Array = NONE
-    degrees: Array
-    out_degrees: Array
-    out_counts: Array
+    gone_places = left_ends = NONE
 
     def __init__(
         self, threads: Threads, rows: Array, first: Array, count: int, combines: bool,
