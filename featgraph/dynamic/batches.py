@@ -121,12 +121,12 @@ class UpdateResult:
         return f"UpdateResult({parts}, vertices={len(self.vertices)})"
 
 
-def on_host(array: Any) -> Any:
+def on_host(array: Any) -> Array:
     """Return arrays on the host; one on a GPU is copied, a function is called."""
     if isinstance(array, np.ndarray | tuple):
-        return array
+        return array  # type: ignore[return-value]
     if callable(array):
-        return array()
+        return array()  # type: ignore[no-any-return]
     from featgraph.cuda import arrays  # imports the dialect
 
     return arrays.read(array) if array.size else np.empty(array.shape, array.dtype)

@@ -289,7 +289,7 @@ class GpuRowPool(RowPool):
 
     # -- plan
 
-    def plan(  # type: ignore[override]
+    def plan(
         self, updates: Updates, threads: Threads, *room: int, dense: bool
     ) -> GpuPlan:
         """Plan the changes of a batch to the rows: see `RowPool.plan`."""

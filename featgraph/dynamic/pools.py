@@ -292,7 +292,7 @@ class RowPool:
             setattr(plan, name, grown(getattr(self, name), room[1]))
         if updates.deletes:  # there is room for all edges of the rows
             lengths = plan.stops[rows] - plan.starts[rows]
-            plan.gone_at = np.cumsum(lengths, dtype=np.int64) - lengths
+            plan.gone_at = lengths.cumsum(dtype=np.int64) - lengths
             plan.gone_places = np.empty(int(lengths.sum()), np.int32)
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
         plan.share(
@@ -497,8 +497,8 @@ class RowPool:
         if not plan.left:
             return NONE_LEFT, NONE_LEFT[0]
         places = plan.gone_places[ranges(plan.gone_at, plan.gone_at + plan.gone)]
-        slots = places + np.repeat(plan.starts[plan.rows], plan.gone)
-        rows, plan.left_ends = np.repeat(plan.rows, plan.gone), self.ends[slots]
+        slots = places + plan.starts[plan.rows].repeat(plan.gone)
+        rows, plan.left_ends = plan.rows.repeat(plan.gone), self.ends[slots]
         ids = NONE_LEFT[0] if self.ids is None else self.ids[slots]
         return (rows, plan.left_ends, self.numbers[slots]), ids
 
@@ -538,8 +538,8 @@ class RowPool:
         GraphInputError
             If weights to be added have no sum in their type.
         """
-        kernels = numba_kernels()
         new, order = self if plan.fresh is None else plan.fresh, plan.order
+        is_last = updates.rule == "last"
         plan.degrees = grown(self.degrees, self.degrees.size and plan.starts.size)
         plan.out_degrees, plan.out_counts = self.out_degrees, self.out_counts
         if self.out_degrees.size:
@@ -549,12 +549,12 @@ class RowPool:
                 plan.out_counts = grown(self.out_counts, 2 * room)
         numbers = order + np.uint32(2 * updates.number)
         sources, own = order >> 1, order[:0]
-        if updates.policy == kernels.COMBINE and updates.rule == "last":
+        if plan.heads.size and is_last and updates.columns:
             given = np.flatnonzero(plan.heads >= 0)
             sources[plan.heads[given]] = sources[given]  # the last value is written
         for name, column in self.columns.items():
             values, of = updates.columns.get(name, column[:0]), sources
-            if values.size and plan.heads.size and updates.rule != "last":
+            if values.size and plan.heads.size and not is_last:
                 values, of = combined(plan, column, values[of], updates.rule), own
             plan.values.append((values, of))
         written = [(plan.ends, own), (numbers, own), *plan.values]
@@ -661,7 +661,7 @@ def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
             plan.lost += _split(start, stop, plan.puts)
 
 
-def settle(pool: RowPool, plan: Plan, new: RowPool) -> None:
+def settle(pool: RowPool, plan: Any, new: RowPool) -> None:
     """Store hubs, queues and free memory of a plan in the pool `new`.
 
     A fresh pool, which is not `pool`, has the right queues and regions already.

@@ -424,10 +424,10 @@ def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
 def ranges(starts: Array, stops: Array) -> Array:
     """Return the concatenation of all ``arange(start, stop)``."""
     lengths = stops - starts
-    shift = (stops - np.cumsum(lengths, dtype=np.int64)).astype(stops.dtype)
-    ranges = np.repeat(shift, lengths)
-    ranges += np.arange(ranges.size, dtype=ranges.dtype)
-    return ranges
+    shift = (stops - lengths.cumsum(dtype=np.int64)).astype(stops.dtype)
+    made: Array = shift.repeat(lengths)
+    made += np.arange(made.size, dtype=made.dtype)
+    return made
 
 
 def living_slots(pool: Any, vertex_count: int) -> Array:

@@ -169,12 +169,11 @@ class EdgeStore:
         self.given_count = self.edge_count = self.version = self.moves = 0
         self.lives = 0
         with _HOST_MEMORY:
-            self.pools = {"in": self._empty("in", not directed, capacity or 0)}
-        self.pools["in"].length_counts[0] = vertex_count
-        self.pools["in"].vertex_count = vertex_count
-        if directed and target == "cpu":  # a GPU counts them when they are first used
-            degrees = np.zeros(self.vertex_capacity, np.int32)
-            self.pools["in"].out_degrees = degrees
+            pool = self._empty("in", not directed, capacity or 0)
+            pool.length_counts[0] = pool.vertex_count = vertex_count
+            if directed and target == "cpu":  # a GPU counts them at their first use
+                pool.out_degrees = np.zeros(self.vertex_capacity, np.int32)
+        self.pools = {"in": pool}
         self.next_number = self.numberings = 0
         self.known = np.empty(0, np.int64)
         #: The number of updates since all rows were laid out.
@@ -226,8 +225,7 @@ class EdgeStore:
         Edges are numbered as in a batch: with gaps where edges repeat or loops drop.
         """
         sources, targets, columns = batch.sources, batch.targets, batch.columns or {}
-        pool, filled, numbers = self.pools["in"], None, None
-        is_loop = sources == targets
+        pool, numbers, is_loop = self.pools["in"], None, sources == targets
         if self.loops == "drop" and is_loop.any():
             kept = np.flatnonzero(~is_loop)
             sources, targets = sources[kept], targets[kept]
@@ -235,18 +233,16 @@ class EdgeStore:
             numbers = (2 * kept).astype(np.uint32)
         if sources.size and not (self.loops == "error" and is_loop.any()):
             with suppress(GraphInputError), _HOST_MEMORY:
-                filled = pool.filled(
+                self.pools["in"] = filled = pool.filled(
                     sources, targets, numbers, columns, None, self.vertex_count,
                     partial(self._slots_for, pool), duplicates=self.duplicates,
                 )  # fmt: skip
-        if filled is None:  # no edge is left, or a batch raises the error
-            self.apply(batch)
-            return
-        self.pools["in"], self.moves = filled, 1
-        self.next_number = batch.sources.size
-        self.edge_count = int(filled.lengths(self.vertex_count).sum())
-        twins = 0 if self.directed else int(np.count_nonzero(filled.numbers & 1))
-        self.given_count = self.edge_count - twins
+                self.moves, self.next_number = 1, batch.sources.size
+                self.edge_count = int(filled.lengths(self.vertex_count).sum())
+                twins = int(np.count_nonzero(filled.numbers & 1))
+                self.given_count = self.edge_count - twins
+                return
+        self.apply(batch)  # no edge is left, or this raises the error
 
     def checked(
         self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
@@ -565,7 +561,7 @@ class _Step:
             columns, self.room[0], copies=given.copies, missing=given.missing,
         ))  # fmt: skip
 
-    def _result(self, plan: Plan) -> UpdateResult:
+    def _result(self, plan: Any) -> UpdateResult:
         """Count outcomes; raise GraphInputError for refused updates."""
         kernels, outcomes = self.kernels, self.updates.outcomes
         batch, size = self.batch, self.batch.sources.size
