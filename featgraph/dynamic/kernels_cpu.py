@@ -590,15 +590,9 @@ def count_ends(
         counts[degree] -= 1
         counts[degree - 1] += 1
         degrees[gone[e]] = degree - 1
-    return top_of(counts, longest)
-
-
-@jit
-def top_of(counts: _Array, most: int) -> int:
-    """Return the highest index up to `most` with a count above 0, or 0."""
-    while most > 0 and counts[most] == 0:
-        most -= 1
-    return most
+    while longest > 0 and counts[longest] == 0:
+        longest -= 1
+    return longest
 
 
 @jit

@@ -167,14 +167,10 @@ class RowPool:
 
         Out-degrees count as well where `out_degrees` are kept.
         """
-        top = numba_kernels().top_of
-        most = below = top(self.length_counts, HUB - 1)
-        if self.hubs.size:
-            most = int(self.hub_lengths.max())
-        out = self.longest_out
-        if out >= HUB:
-            most, out = max(most, out), top(self.out_counts, HUB - 1)
-        return max(most, out), max(below, out)
+        counts = self.length_counts[:HUB], self.out_counts[:HUB]
+        below = max(int(c.nonzero()[0].max(initial=0)) for c in counts)
+        of_hubs = int(self.hub_lengths.max(initial=0))
+        return max(below, of_hubs, self.longest_out), below
 
     def taken_at(self, name: str, places: Array) -> Array:
         """Return entries of the array with this name, on the host."""
@@ -261,8 +257,6 @@ class RowPool:
         dense : bool
             Plan all rows, as `refit` needs, not only those that have updates.
         """
-        from featgraph.graph.building import kernels as building  # loads Numba
-
         kernels = numba_kernels()
         at, other = updates.targets, updates.sources
         if self.along == "out":
@@ -271,10 +265,7 @@ class RowPool:
         updates.outcomes = np.empty(at.size, np.uint8)
         count = kernels.list_entries(at, other, self.is_twice, keys, updates.outcomes)
         keys = keys[:count]
-        if count < SHARED:
-            keys.sort()
-        else:
-            keys = building.sorted_keys(keys, 32, room[0])
+        keys.sort()
         if dense:
             rows = np.arange(room[0], dtype=np.int32)
             first = np.append(0, np.bincount(keys >> 32, minlength=room[0]).cumsum())
@@ -498,9 +489,10 @@ class RowPool:
             return NONE_LEFT, NONE_LEFT[0]
         places = plan.gone_places[ranges(plan.gone_at, plan.gone_at + plan.gone)]
         slots = places + plan.starts[plan.rows].repeat(plan.gone)
-        rows, plan.left_ends = plan.rows.repeat(plan.gone), self.ends[slots]
-        ids = NONE_LEFT[0] if self.ids is None else self.ids[slots]
-        return (rows, plan.left_ends, self.numbers[slots]), ids
+        take = taken if plan.left >= SHARED else np.take  # on threads or without
+        rows, plan.left_ends = plan.rows.repeat(plan.gone), take(self.ends, slots)
+        ids = NONE_LEFT[0] if self.ids is None else take(self.ids, slots)
+        return (rows, plan.left_ends, take(self.numbers, slots)), ids
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
         """Return ids of inserted edges, by number of entry.

@@ -236,18 +236,16 @@ class Threads:
             return lambda: result
         return self._pool.submit(work, *arguments).result
 
-    def bounds(self, count: int, first: Array | None = None) -> list[int]:
+    def bounds(self, first: Array) -> list[int]:
         """Return bounds of parts of the rows; parts have equally many entries and rows.
 
         Row j has the entries from ``first[j]`` to ``first[j + 1]``.
         """
+        count = first.size - 1
         if self.count == 1 or count < _PIECES:
             return [0, count]
-        shares = np.arange(_PIECES + 1) / _PIECES
-        if first is None:
-            return [int(x) for x in shares * count]
         work = first + np.arange(first.size)
-        cuts = np.searchsorted(work, shares[1:-1] * work[-1])
+        cuts = np.searchsorted(work, np.arange(1, _PIECES) * work[-1] / _PIECES)
         return [0, *map(int, cuts), count]
 
 
@@ -402,7 +400,7 @@ class HostPlan(Plan):
     ) -> None:  # fmt: skip
         super().__init__(*sizes)
         self.threads, self.rows, self.first = threads, rows, first
-        self.bounds = threads.bounds(rows.size, first)
+        self.bounds = threads.bounds(first)
         #: Run a kernel on all parts.
         self.share = partial(threads.share, self.bounds)
         self.order, self.ends = np.empty((2, count), np.uint32)
