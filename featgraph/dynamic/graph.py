@@ -576,7 +576,7 @@ missing=0, vertices=0)
     def copy(self) -> DynamicGraph:
         """Return an independent graph with the same edges, version and log."""
         with self.changing.turns.batch("graph.copy"):
-            names = None if self._names is None else self._names.copy()
+            names = None if self._names is None else Names(self._names.of)
             return type(self)(self._store.copy(), names)
 
     __copy__ = copy

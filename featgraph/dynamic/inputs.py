@@ -89,20 +89,15 @@ class Names:
     Attributes
     ----------
     of : list
-        Name by id. A deleted vertex keeps its name here.
+        Name by id; None for a deleted vertex.
     ids : dict
         Id by name, without deleted vertices.
     """
 
     def __init__(self, names: Iterable[Hashable] = ()) -> None:
         self.of = list(names)
-        self.ids = {name: vertex for vertex, name in enumerate(self.of)}
-
-    def copy(self) -> Names:
-        """Return an independent copy."""
-        made = Names(self.of)
-        made.ids = dict(self.ids)
-        return made
+        living = ((v, name) for v, name in enumerate(self.of) if name is not None)
+        self.ids = {name: v for v, name in living}
 
     def look_up(
         self, sources: Any, targets: Any, ids_for: Callable[[int], Array]
@@ -113,13 +108,12 @@ class Names:
         their number. They are stored by `put` only.
         """
         *ends, found = factorise(*paired_arrays(sources, targets))
-        count = 1 + max((int(e.max(initial=-1)) for e in ends), default=-1)
-        distinct = range(count) if found is None else found
-        if isinstance(found, np.ndarray):
-            distinct = found.tolist()
-        first = np.unique(np.stack(ends, axis=1).ravel(), return_index=True)[1]
+        both = np.stack(ends, axis=1)
+        count = 1 + int(both.max(initial=-1))
+        distinct = listed(range(count) if found is None else found)
+        appearance = np.argsort(np.unique(both, return_index=True)[1])
         ids = np.array([self.ids.get(name, -1) for name in distinct], np.int64)
-        is_new = np.argsort(first)[ids[np.argsort(first)] < 0]
+        is_new = appearance[ids[appearance] < 0]
         ids[is_new] = ids_for(is_new.size)
         fresh = [distinct[number] for number in is_new.tolist()]
         return ids[ends[0]], ids[ends[1]], fresh

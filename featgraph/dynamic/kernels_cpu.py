@@ -473,22 +473,20 @@ def place_runs(
     taken, region = np.zeros(counts.size, np.int64), 0
     for j in range(rows.size):
         best = _int64(chosen[j])
-        targets[j] = starts[rows[j]]
         if best == _int64(classes[rows[j]]):
-            continue
-        targets[j] = 0
-        if best == 0:
-            continue
-        if taken[best] < counts[best]:
+            targets[j] = starts[rows[j]]
+        elif best == 0:
+            targets[j] = 0
+        elif taken[best] < counts[best]:
             targets[j] = runs[begins[best] + taken[best]]
             taken[best] += 1
-            continue
-        while regions[region, 0] + SIZES[best] > regions[region, 1]:
-            region += 1
-            if region == regions.shape[0]:
-                return -1
-        targets[j] = regions[region, 0]
-        regions[region, 0] += SIZES[best]
+        else:
+            while regions[region, 0] + SIZES[best] > regions[region, 1]:
+                region += 1
+                if region == regions.shape[0]:
+                    return -1
+            targets[j] = regions[region, 0]
+            regions[region, 0] += SIZES[best]
     return region
 
 
