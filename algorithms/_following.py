@@ -69,8 +69,8 @@ class Following:
     version : int
     call : callable
         The algorithm, with its arguments. Arrays are not copied.
-    given, arguments : dict
-        The arguments of the call, without and with defaults.
+    arguments : dict
+        The arguments of the call, with defaults.
     target : str
         The argument of the call.
     too_deep : str
@@ -86,7 +86,6 @@ class Following:
     graph: Any
     version: int
     call: Callable[[], Any]
-    given: dict[str, Any]
     arguments: dict[str, Any]
     target: str
     too_deep: str = ""
@@ -96,7 +95,7 @@ class Following:
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""
         fixed = [
-            name for name, values in self.given.items()
+            name for name, values in self.arguments.items()
             if name in EDGE_VALUES and values is not None
             and not (name == "pairwise" and np.ndim(values) == 2)  # for all edges
             and getattr(values, "graph", None) is not self.graph  # a column
@@ -153,13 +152,12 @@ def follow(
 ) -> Following | None:
     """Return the call that a result keeps; None unless its graph is dynamic."""
     bound = inspect.signature(call).bind(*args, **kwargs)
-    given = dict(bound.arguments)
-    graph = next(iter(given.values()), None)
+    graph = next(iter(bound.arguments.values()), None)
     if not isinstance(graph, fg.DynamicGraph):
         return None
     bound.apply_defaults()
     again, target = partial(call, *args, **kwargs), kwargs.get("target", "auto")
-    return Following(graph, version, again, given, dict(bound.arguments), target)
+    return Following(graph, version, again, bound.arguments, target)
 
 
 def is_on_gpu(graph: Any) -> bool:

@@ -120,8 +120,8 @@ def _audit_rows(store: EdgeStore, pool: RowPool) -> _Edges:
     numbers = pool.numbers[slots].astype(np.int64)
     _require(numbers < 2 * store.next_number, "numbers of insertions to come", where)
     _require(np.diff(np.sort(numbers)) > 0, "numbers that repeat", where)
-    if store.living is not None:
-        dead = ~store.living
+    if store.turned is not None:
+        dead = store.turned < 0
         _require(~dead[ends], "edges of dead vertices", where)
         _require(lengths[dead] == 0, "rows of dead vertices", where)
     values = [column[slots] for column in pool.columns.values()]
@@ -133,10 +133,9 @@ def _audit_rows(store: EdgeStore, pool: RowPool) -> _Edges:
 def _audit_vertices(store: EdgeStore) -> None:
     """Check that each id of a vertex and of an edge is either used or free."""
     queue, count = store.free_vertices, store.vertex_count
-    living = np.ones(count, np.bool_)
-    if store.living is not None:
-        living = store.living[:count]
-        _require(~store.living[count:], "vertices to come", "living")
+    turned = np.zeros(count) if store.turned is None else store.turned
+    _require(turned[count:] == 0, "vertices to come", "turned")
+    living = turned[:count] >= 0
     dead = np.sort(on_host(queue.next(len(queue))))
     _require_same(dead, np.flatnonzero(~living), "the queue of ids", "vertices")
     _require_same(store.living_count, living.sum(), "living_count", "vertices")

@@ -123,9 +123,9 @@ class UpdateResult:
 
 
 def on_host(array: Any) -> Array:
-    """Return an array on the host; one on a GPU is copied, a function is called."""
-    if isinstance(array, np.ndarray):
-        return array
+    """Return arrays on the host; one on a GPU is copied, a function is called."""
+    if isinstance(array, np.ndarray | tuple):
+        return array  # type: ignore[return-value]
     if callable(array):
         return array()  # type: ignore[no-any-return]
     from featgraph.cuda import arrays  # imports the dialect
@@ -232,8 +232,9 @@ def checked_columns(
 class Record:
     """The changes that one batch made to the rows along "in".
 
-    Arrays of a graph on a GPU stay there. The lists of edges are computed on the host
-    when they are first read.
+    Edges of undirected graphs are listed in the direction in which they were given:
+    their twins, which have odd numbers, are left out. Arrays of a graph on a GPU stay
+    there. The lists of edges are computed on the host when they are first read.
 
     Attributes
     ----------
@@ -243,14 +244,11 @@ class Record:
         Inserted and deleted vertices.
     ends : pair of int32, (M,), or of functions that return them
         Sources and targets of the updates.
-    has_twins : bool
-        Whether the graph is undirected. Then each edge is in two rows, and is listed in
-        the direction in which it was given.
     entries : pair of arrays, or of functions that return them
         `HostPlan.order` and `HostPlan.fates`.
     shift : int
         `HostPlan.shift`.
-    left : array of uint32, (3 or 4, edges)
+    left : three arrays, or one on a GPU, uint32, (3 or 4, edges)
         Rows, ends and numbers of the deleted edges.
     other : four arrays, or one on a GPU, uint32, (4, entries); or None
         Of entries that replaced values: a mask of those that changed any, then rows,
@@ -263,7 +261,6 @@ class Record:
     births: Array
     deaths: Array
     ends: tuple[Any, Any]
-    has_twins: bool
     entries: tuple[Any, Any]
     shift: int
     left: Any
@@ -289,16 +286,16 @@ class Record:
     def gone(self) -> tuple[Array, ...]:
         """Sources, targets and numbers of the deleted edges."""
         rows, ends, numbers = on_host(self.left)[:3]
-        given = rows.view(np.int32), ends.view(np.int32), numbers
-        return _as_given(*given, self.has_twins)
+        is_given = numbers & 1 == 0
+        ends, rows = ends.view(np.int32)[is_given], rows.view(np.int32)[is_given]
+        return ends, rows, numbers[is_given]
 
     @cached_property
     def changed(self) -> tuple[Array, ...]:
         """Sources, targets and numbers of the edges with other values."""
         if self.other is None:
             return _NO_EDGES
-        of_gpu = not isinstance(self.other, tuple)
-        is_other, rows, ends, numbers = on_host(self.other) if of_gpu else self.other
+        is_other, rows, ends, numbers = on_host(self.other)
         at = np.flatnonzero(is_other)
         return ends.view(np.int32)[at], rows.view(np.int32)[at], numbers[at]
 
@@ -355,21 +352,24 @@ class Changes:
 
     @cached_property
     def _edges(self) -> list[Pairs]:
-        """The edges inserted, deleted and changed, read-only."""
-        records = self._records
-        came = _joined([record.born for record in records])
-        gone = _joined([record.gone for record in records])
-        changed = _joined([record.changed for record in records])
-        if len(records) > 1:  # a single record lists net changes already
-            number = 2 * records[0].number
-            is_left = np.isin(came[2], gone[2], invert=True)
-            came = tuple(array[is_left] for array in came)
-            _, first = np.unique(changed[2], return_index=True)
-            changed = tuple(array[np.sort(first)] for array in changed)
-            stays = np.isin(changed[2], gone[2], invert=True) & (changed[2] < number)
-            changed = tuple(array[stays] for array in changed)
-            gone = tuple(array[gone[2] < number] for array in gone)
-        return [(freeze(u), freeze(v)) for u, v, _ in (came, gone, changed)]
+        return _net_edges(self._records)
+
+
+def _net_edges(records: list[Record]) -> list[Pairs]:
+    """Return the edges inserted, deleted and changed by some batches, read-only."""
+    came = _joined([record.born for record in records])
+    gone = _joined([record.gone for record in records])
+    changed = _joined([record.changed for record in records])
+    if len(records) > 1:  # a single record lists net changes already
+        number = 2 * records[0].number
+        is_left = np.isin(came[2], gone[2], invert=True)
+        came = tuple(array[is_left] for array in came)
+        _, first = np.unique(changed[2], return_index=True)
+        changed = tuple(array[np.sort(first)] for array in changed)
+        stays = np.isin(changed[2], gone[2], invert=True) & (changed[2] < number)
+        changed = tuple(array[stays] for array in changed)
+        gone = tuple(array[gone[2] < number] for array in gone)
+    return [(freeze(u), freeze(v)) for u, v, _ in (came, gone, changed)]
 
 
 class Log:
@@ -411,16 +411,6 @@ class Log:
         records = [self._records[n] for n in range(-count, 0)]
         self._last = Changes(since, version, records)
         return self._last
-
-
-def _as_given(
-    rows: Array, ends: Array, numbers: Array, has_twins: bool
-) -> tuple[Array, ...]:
-    """Return sources, targets and numbers of edges from rows along "in", no twins."""
-    if has_twins:
-        is_given = numbers & 1 == 0
-        rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
-    return ends, rows, numbers
 
 
 def _joined(parts: list[Any]) -> tuple[Array, ...]:

@@ -30,7 +30,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.errors import FileFormatError, GraphInputError, StateError
 from featgraph.dynamic.graph import DynamicGraph
 from featgraph.dynamic.inputs import require
-from featgraph.graph.building.check import checked_weights, flat_array
+from featgraph.graph.building.check import checked_weights, paired_arrays
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.names import factorise
 from featgraph.graph.formats.edge_list import (
@@ -79,14 +79,9 @@ class TemporalEdges:
     """
 
     def __init__(self, s: Any, t: Any, times: Any, weights: Any = None) -> None:
-        given = [flat_array(s, "s"), flat_array(t, "t")]
+        given = paired_arrays(s, t)
         count = given[0].size
-        require(
-            0 < count == given[1].size,
-            "no events" if given[1].size == count else "ends differ in number",
-            "s, t", f"{count} sources and {given[1].size} targets",
-            "two arrays of one length, 1 or more",
-        )  # fmt: skip
+        require(count, "no events", "s, t", "empty arrays", "one event or more")
         own = checked_weights(times, count, "times")
         first = int(np.argmin(np.isfinite(own)))
         require(

@@ -209,9 +209,7 @@ class GpuRowPool(RowPool):
         stops[rows] = np.cumsum(lengths[rows])
         return stops - lengths, stops, ends
 
-    def given_slots(
-        self, vertex_count: int, bound: int, is_undirected: bool
-    ) -> tuple[Any, Any]:
+    def given_slots(self, vertex_count: int, bound: int) -> tuple[Any, Any]:
         """Return rows and slots of edges as given, in the order of insertion.
 
         Insertions are numbered below `bound`.
@@ -221,9 +219,9 @@ class GpuRowPool(RowPool):
         slots = memory.empty((total,), self.starts.dtype)
         memory.launch_over(
             reads.list_slots, total, total, at, vertex_count, self.starts,
-            self.numbers, is_undirected, rows, slots, keys, flags,
+            self.numbers, self.is_twice, rows, slots, keys, flags,
         )  # fmt: skip
-        if is_undirected and total:
+        if self.is_twice and total:
             given = marked(flags)
             rows, slots, keys = (taken(a, given) for a in (rows, slots, keys))
         _, order = sorting.sort_stably(keys, max(bound, 1))
@@ -289,7 +287,7 @@ class GpuRowPool(RowPool):
 
     # -- plan
 
-    def plan(  # type: ignore[override]
+    def plan(
         self, updates: Updates, threads: Threads, *room: int, dense: bool
     ) -> GpuPlan:
         """Plan the changes of a batch to the rows: see `RowPool.plan`."""

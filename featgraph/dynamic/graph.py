@@ -31,7 +31,7 @@ from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph.building import check
-from featgraph.graph.building.edges import Adjacency, freeze
+from featgraph.graph.building.edges import Adjacency, freeze, named_count
 from featgraph.graph.views.structure import require_fixed
 from featgraph.graph.views.view import Aspect, Sizes, Stamps
 from featgraph.runtime.devices.choose import choose_device
@@ -151,28 +151,21 @@ class DynamicGraph(Graph):
         >>> fg.DynamicGraph.from_edges()
         DynamicGraph(0 vertices, 0 edges, directed)
         """
-        chosen, u, v, count, ends = chosen_target(target), sources, targets, None, None
+        chosen, u, v, count = chosen_target(target), sources, targets, None
         if vertex_count is not None:
             count = check.checked_count(vertex_count, least=0)
         own_names = Names() if require_flag("names", names) else None
         if own_names is not None:
             u, v, fresh = own_names.look_up(u, v, np.arange)
             own_names.put(fresh, np.arange(len(fresh)))
-            require(
-                count in (None, len(fresh)),
-                "vertex_count contradicts the vertex names", "vertex_count",
-                f"{count}, with {len(fresh)} names among the edges", "as many",
-                "leave vertex_count out",
-            )  # fmt: skip
-            count = len(fresh)
+            count = named_count(len(fresh), fresh, count)
         elif chosen == "cuda":
             # These import the dialect.
             from featgraph.dynamic.gpu_memory import moved
             from featgraph.graph.building.gpu_edges import checked_ends
 
-            ends = checked_ends(moved(u), moved(v), count, True)
-        if ends is not None:
-            u, v, count = ends.sources, ends.targets, ends.vertex_count
+            if (ends := checked_ends(moved(u), moved(v), count, True)) is not None:
+                u, v, count = ends.sources, ends.targets, ends.vertex_count
         store = EdgeStore.from_edges(
             u, v, inputs.all_columns(weights, columns), vertex_count=count,
             directed=require_flag("directed", directed), duplicates=duplicates,
@@ -328,24 +321,19 @@ missing=0, vertices=0)
         ['deleted', 'inserted', 'deleted']
         """
         if targets is None:
-            others = {
-                "insert": insert is not True, "weights": weights is not None,
-                "columns": columns is not None, "copies": copies != "all",
-            }  # fmt: skip
-            given = [f"{name}=" for name, is_given in others.items() if is_given]
             sources, targets, insert, weights, columns, copies = inputs.parts(
-                sources, given
-            )
+                sources, insert=insert is not True, weights=weights is not None,
+                columns=columns is not None, copies=copies != "all",
+            )  # fmt: skip
         store, fresh = self._store, list[Any]()
         with self.changing.turns.batch("a batch of edges"):
-            known = store.vertex_count
             if self._names is not None:
                 sources, targets, fresh = self._names.look_up(
                     sources, targets, store.next_vertices
                 )
-                known = int(store.next_vertices(len(fresh)).max(initial=known - 1)) + 1
             batch = store.checked(
-                sources, targets, insert, inputs.all_columns(weights, columns), known,
+                sources, targets, insert, inputs.all_columns(weights, columns),
+                store.vertex_count + len(fresh),
                 births=len(fresh), copies=copies, missing=missing,
             )  # fmt: skip
             return self._apply(batch, fresh)
@@ -590,7 +578,7 @@ missing=0, vertices=0)
     def copy(self) -> DynamicGraph:
         """Return an independent graph with the same edges, version and log."""
         with self.changing.turns.batch("graph.copy"):
-            names = None if self._names is None else self._names.copy()
+            names = None if self._names is None else Names(self._names.of)
             return type(self)(self._store.copy(), names)
 
     __copy__ = copy
@@ -650,10 +638,9 @@ missing=0, vertices=0)
     @property
     def living(self) -> Array | None:
         """False for the ids of deleted vertices, (V,); None if there are none."""
-        store = self._store
-        if store.living is not None and self._living[1] != store.lives:
-            living = freeze(store.living[: store.vertex_count].copy())
-            self._living = living, store.lives
+        if self._living[1] != self._store.lives:
+            living = self._store.living
+            self._living = None if living is None else freeze(living), self._store.lives
         return self._living[0]
 
     @property

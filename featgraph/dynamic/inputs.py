@@ -89,20 +89,15 @@ class Names:
     Attributes
     ----------
     of : list
-        Name by id. A deleted vertex keeps its name here.
+        Name by id; None for a deleted vertex.
     ids : dict
         Id by name, without deleted vertices.
     """
 
     def __init__(self, names: Iterable[Hashable] = ()) -> None:
         self.of = list(names)
-        self.ids = {name: vertex for vertex, name in enumerate(self.of)}
-
-    def copy(self) -> Names:
-        """Return an independent copy."""
-        made = Names(self.of)
-        made.ids = dict(self.ids)
-        return made
+        living = ((v, name) for v, name in enumerate(self.of) if name is not None)
+        self.ids = {name: v for v, name in living}
 
     def look_up(
         self, sources: Any, targets: Any, ids_for: Callable[[int], Array]
@@ -113,13 +108,12 @@ class Names:
         their number. They are stored by `put` only.
         """
         *ends, found = factorise(*paired_arrays(sources, targets))
-        count = 1 + max((int(e.max(initial=-1)) for e in ends), default=-1)
-        distinct = range(count) if found is None else found
-        if isinstance(found, np.ndarray):
-            distinct = found.tolist()
-        first = np.unique(np.stack(ends, axis=1).ravel(), return_index=True)[1]
+        both = np.stack(ends, axis=1)
+        count = 1 + int(both.max(initial=-1))
+        distinct = listed(range(count) if found is None else found)
+        appearance = np.argsort(np.unique(both, return_index=True)[1])
         ids = np.array([self.ids.get(name, -1) for name in distinct], np.int64)
-        is_new = np.argsort(first)[ids[np.argsort(first)] < 0]
+        is_new = appearance[ids[appearance] < 0]
         ids[is_new] = ids_for(is_new.size)
         fresh = [distinct[number] for number in is_new.tolist()]
         return ids[ends[0]], ids[ends[1]], fresh
@@ -197,22 +191,20 @@ def argument_of(column: str) -> str:
     return "weights" if column == "weight" else f"columns[{column!r}]"
 
 
-def ids_of(
-    sources: Any, targets: Any, vertex_count: int | None, fix: str = BORN_FIRST
-) -> tuple[Array, Array]:
+def ids_of(sources: Any, targets: Any, vertex_count: int) -> tuple[Array, Array]:
     """Return the ends of edges as int32 ids; raise GraphInputError for other values."""
     u, v = paired_arrays(sources, targets)
-    u = vertex_ids(u, "sources", vertex_count, fix)
-    return u, vertex_ids(v, "targets", vertex_count, fix)
+    u = vertex_ids(u, "sources", vertex_count, BORN_FIRST)
+    return u, vertex_ids(v, "targets", vertex_count, BORN_FIRST)
 
 
-def parts(batch: Any, others: list[str]) -> tuple[Any, ...]:
+def parts(batch: Any, **others: bool) -> tuple[Any, ...]:
     """Return the arguments of `DynamicGraph.update` from a `WindowBatch`.
 
     Raises
     ------
     GraphInputError
-        If `batch` is not one, or `others` are given besides.
+        If `batch` is not one, or any of the `others` is given besides.
     """
     if not hasattr(batch, "targets"):
         raise GraphInputError(
@@ -220,9 +212,10 @@ def parts(batch: Any, others: list[str]) -> tuple[Any, ...]:
             got=f"{shown(batch)}, and no targets",
             expected="as many targets, or a batch of a window",
         )  # fmt: skip
+    given = ", ".join(f"{name}=" for name, is_given in others.items() if is_given)
     require(
-        not others, "a batch of a window has all its values", ", ".join(others),
-        "other values", "a batch alone", "give arrays of edges, or leave these out",
+        not given, "a batch of a window has all its values", given, "other values",
+        "a batch alone", "give arrays of edges, or leave these out",
     )  # fmt: skip
     names = "sources", "targets", "insert", "weights", "columns", "copies"
     return tuple(getattr(batch, name) for name in names)

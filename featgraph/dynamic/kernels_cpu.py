@@ -5,11 +5,9 @@ is update i at its first row. Where edges are in the rows of both ends, ``2 i + 
 update i at the second one. ``rows`` are the rows that have entries, and entries
 ``first[j]`` to ``first[j + 1]`` are those of row ``rows[j]``, in the batch's order.
 
-`list_entries`, `list_rows`, `read_entries`   the sorted entries
-`count_edges`      the room for places of deleted edges
+`list_entries`, `list_rows`   the sorted entries, and their rows
 `plan_rows`        outcomes, effects of entries, lengths and classes of rows
 `place_runs`       the slots that each row has afterwards
-`list_gone`        deleted edges, for the log and the queue of ids
 `write_values`     one array over slots: ends, numbers, ids or a column
 `finish_rows`, `count_ends`   starts, stops, classes, queues and degrees
 
@@ -149,20 +147,6 @@ def list_entries(
 
 
 @jit
-def read_entries(
-    part: int, low: int, high: int, keys: _Array, at: _Array, other: _Array,
-    kinds: _Array, order: _Array, ends: _Array, fates: _Array,
-) -> None:  # fmt: skip
-    """Store number, other end and kind of the entries `low` to `high` by their keys."""
-    for e in range(low, high):
-        _fetch(other, (keys[min(e + _FETCHED, high - 1)] & _LOW) >> 1)
-        number = keys[e] & _LOW
-        order[e] = number
-        ends[e] = at[number >> 1] if number & 1 else other[number >> 1]
-        fates[e] = kinds[number >> 1]
-
-
-@jit
 def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
     """Store the rows of sorted keys and the first key of each; return their number."""
     count, row = 0, -1
@@ -172,16 +156,6 @@ def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
             rows[count], first[count] = row, i
             count += 1
     first[count] = keys.size
-    return count
-
-
-@jit
-def count_edges(rows: _Array, starts: _Array, stops: _Array, before: _Array) -> int:
-    """Return the number of edges in rows, and store how many are before each row."""
-    count = 0
-    for j in range(rows.size):
-        before[j] = count
-        count += _int64(stops[rows[j]]) - _int64(starts[rows[j]])
     return count
 
 
@@ -237,8 +211,8 @@ def _group(
 ) -> tuple[bool, int]:  # fmt: skip
     """Find the first entry of each pair, and the edges that its deletions remove.
 
-    `keys` are the other ends of all entries, with the direction in the last bit along
-    "both"; those of the row begin at `begin`. Sets PAIR and NEED, clears FOUND.
+    `keys` are the other ends of the entries of the row, with the direction in the last
+    bit along "both"; their `kinds` begin at `begin`. Sets PAIR and NEED, clears FOUND.
 
     Returns
     -------
@@ -253,16 +227,15 @@ def _group(
     for i in range(count):
         pair = i
         if size:
-            behind = keys[begin + min(i + _FETCHED, count - 1)]
-            _fetch(table, _begin_of(_int64(behind), size))
-            key = _int64(keys[begin + i])
+            _fetch(table, _begin_of(_int64(keys[min(i + _FETCHED, count - 1)]), size))
+            key = _int64(keys[i])
             at = _slot_of(key, table, size)
             if table[at] == -1:
                 table[at] = key << 32 | i
             pair = table[at] & _LOW
         else:
             for other in range(i):
-                if keys[begin + other] == keys[begin + i]:
+                if keys[other] == keys[i]:
                     pair = pairs[PAIR, other]
                     break
         pairs[PAIR, i] = pair
@@ -284,9 +257,9 @@ def _group(
 
 @njit(nogil=True, inline="always")
 def _match(
-    start: int, stop: int, begin: int, count: int, ends: _Array, numbers: _Array,
-    is_sided: bool, is_backward: bool, most: int, keys: _Array, table: _Array,
-    pairs: _Array, filter_: _Array, gone_places: _Array, gone_at: int,
+    start: int, stop: int, count: int, ends: _Array, numbers: _Array, is_sided: bool,
+    is_backward: bool, most: int, keys: _Array, table: _Array, pairs: _Array,
+    filter_: _Array, gone_places: _Array, gone_at: int,
 ) -> int:  # fmt: skip
     """Find the edges of a row whose pair has entries; list those that are deleted.
 
@@ -299,7 +272,7 @@ def _match(
     if size:
         filter_[:] = 0
     for i in range(count if size else 0):
-        key = _int64(keys[begin + i])
+        key = _int64(keys[i])
         filter_[(key >> 6) % _WORDS] |= np.uint64(1) << np.uint64(key & 63)
     gone = k = 0
     while k < length and most:
@@ -308,7 +281,7 @@ def _match(
             low = np.uint64(stop - behind if is_backward else start + k)
             hits = 0
             for i in range(count):
-                end = np.int32(_int64(keys[begin + i]) >> _int64(is_sided))
+                end = np.int32(_int64(keys[i]) >> _int64(is_sided))
                 for slot in range(low, low + np.uint64(behind - k)):
                     hits += ends[slot] == end
             if hits == 0:
@@ -331,7 +304,7 @@ def _match(
             pair = -1 if entry == -1 else entry & _LOW
         else:
             for i in range(count):
-                if _int64(keys[begin + i]) == key:
+                if _int64(keys[i]) == key:
                     pair = pairs[PAIR, i]
                     break
         if pair < 0:
@@ -411,26 +384,27 @@ def _decide(
 
 @jit
 def plan_rows(
-    part: int, low: int, high: int, rows: _Array, first: _Array, order: _Array,
-    keys: _Array, starts: _Array, stops: _Array, classes: _Array, ends: _Array,
-    numbers: _Array, is_sided: bool, is_dense: bool, looks: bool, policy: int,
-    copies: int, gone_at: _Array, gone_places: _Array, places: _Array, fates: _Array,
-    heads: _Array, outcomes: _Array, lengths: _Array, gone: _Array, chosen: _Array,
-    tallies: _Array,
+    part: int, low: int, high: int, rows: _Array, first: _Array, entries: _Array,
+    at: _Array, other: _Array, kinds: _Array, starts: _Array, stops: _Array,
+    classes: _Array, ends: _Array, numbers: _Array, is_sided: bool, is_dense: bool,
+    looks: bool, policy: int, copies: int, order: _Array, far: _Array, gone_at: _Array,
+    gone_places: _Array, places: _Array, fates: _Array, heads: _Array,
+    outcomes: _Array, lengths: _Array, gone: _Array, chosen: _Array, tallies: _Array,
 ) -> None:  # fmt: skip
     """Find outcomes, the fate of each entry, and length and class of each row.
 
-    `fates` has the kinds of the entries at first, `keys` is as in `_group`, and the
-    arguments from `gone_at` on are those of `HostPlan`. A row changes its run if that
-    is too short, or at least twice the size of the class for its length; if `is_dense`,
-    all rows do. ``tallies[part]`` is increased.
+    `entries` are the sorted keys of `list_entries`, `at`, `other` and `kinds` the
+    updates. The arguments from `order` on are those of `HostPlan`; `far` is
+    `HostPlan.ends`. A row changes its run if that is too short, or at least twice the
+    size of the class for its length; if `is_dense`, all rows do. ``tallies[part]`` is
+    increased.
     """
     tally, most = tallies[part], 0
     for j in range(low, high):
         most = max(most, first[j + 1] - first[j])
     table = np.empty(_table_size(most), np.int64)
     filter_ = np.empty(_WORDS, np.uint64)
-    pairs = np.empty((6, most), np.int32)
+    pairs, keys = np.empty((6, most), np.int32), np.empty(most, np.uint32)
     for j in range(low, high):
         _fetch(classes, rows[min(j + _AHEAD, high - 1)])
         if looks:
@@ -438,11 +412,17 @@ def plan_rows(
         row, begin, count = rows[j], first[j], first[j + 1] - first[j]
         start, stop = _int64(starts[row]), _int64(stops[row])
         gained, left = count, 0
+        for e in range(begin, begin + count):
+            _fetch(other, (entries[min(e + _FETCHED, first[high] - 1)] & _LOW) >> 1)
+            number = entries[e] & _LOW
+            order[e], fates[e] = number, kinds[number >> 1]
+            end = _int64(at[number >> 1] if number & 1 else other[number >> 1])
+            far[e], keys[e - begin] = end, end << is_sided | number & is_sided
         if count and looks:
             deletes, different = _group(begin, count, keys, fates, copies, table, pairs)
             if policy != KEEP or deletes:
                 left = _match(
-                    start, stop, begin, count, ends, numbers, is_sided, copies == LAST,
+                    start, stop, count, ends, numbers, is_sided, copies == LAST,
                     _MANY if policy == KEEP else different, keys, table, pairs, filter_,
                     gone_places, gone_at[j],
                 )  # fmt: skip
@@ -493,42 +473,21 @@ def place_runs(
     taken, region = np.zeros(counts.size, np.int64), 0
     for j in range(rows.size):
         best = _int64(chosen[j])
-        targets[j] = starts[rows[j]]
         if best == _int64(classes[rows[j]]):
-            continue
-        targets[j] = 0
-        if best == 0:
-            continue
-        if taken[best] < counts[best]:
+            targets[j] = starts[rows[j]]
+        elif best == 0:
+            targets[j] = 0
+        elif taken[best] < counts[best]:
             targets[j] = runs[begins[best] + taken[best]]
             taken[best] += 1
-            continue
-        while regions[region, 0] + SIZES[best] > regions[region, 1]:
-            region += 1
-            if region == regions.shape[0]:
-                return -1
-        targets[j] = regions[region, 0]
-        regions[region, 0] += SIZES[best]
+        else:
+            while regions[region, 0] + SIZES[best] > regions[region, 1]:
+                region += 1
+                if region == regions.shape[0]:
+                    return -1
+            targets[j] = regions[region, 0]
+            regions[region, 0] += SIZES[best]
     return region
-
-
-@jit
-def list_gone(
-    part: int, low: int, high: int, rows: _Array, starts: _Array, gone: _Array,
-    gone_at: _Array, gone_places: _Array, begins: _Array, ends: _Array,
-    numbers: _Array, ids: _Array, gone_rows: _Array, gone_ends: _Array,
-    gone_numbers: _Array, gone_ids: _Array,
-) -> None:  # fmt: skip
-    """List the deleted edges; those of row j are stored from ``begins[j]`` on."""
-    for j in range(low, high):
-        _fetch_row(j, high, rows, starts, starts, numbers, 1)
-        for k in range(gone[j]):
-            at = begins[j] + k
-            slot = _int64(starts[rows[j]]) + gone_places[gone_at[j] + k]
-            gone_rows[at], gone_ends[at] = rows[j], ends[slot]
-            gone_numbers[at] = numbers[slot]
-            if ids.size:
-                gone_ids[at] = ids[slot]
 
 
 @jit
@@ -629,15 +588,9 @@ def count_ends(
         counts[degree] -= 1
         counts[degree - 1] += 1
         degrees[gone[e]] = degree - 1
-    return top_of(counts, longest)
-
-
-@jit
-def top_of(counts: _Array, most: int) -> int:
-    """Return the highest index up to `most` with a count above 0, or 0."""
-    while most > 0 and counts[most] == 0:
-        most -= 1
-    return most
+    while longest > 0 and counts[longest] == 0:
+        longest -= 1
+    return longest
 
 
 @jit

@@ -52,12 +52,15 @@ from featgraph.dynamic.rows import (
     edges_of,
     grown,
     living_slots,
+    ranges,
 )
 from featgraph.graph.building.edges import combine, merged, raise_repeated
 
 __all__ = ["Plan", "RowPool", "Updates", "combined", "numba_kernels", "wide_slots"]
 
 _FEWEST_SLOTS = 64
+#: The result of `RowPool.list_left` where no edge leaves.
+NONE_LEFT = np.empty((3, 0), np.uint32)
 
 
 @cache
@@ -164,23 +167,17 @@ class RowPool:
 
         Out-degrees count as well where `out_degrees` are kept.
         """
-        top = numba_kernels().top_of
-        most = below = top(self.length_counts, HUB - 1)
-        if self.hubs.size:
-            most = int(self.hub_lengths.max())
-        out = self.longest_out
-        if out >= HUB:
-            most, out = max(most, out), top(self.out_counts, HUB - 1)
-        return max(most, out), max(below, out)
+        counts = self.length_counts[:HUB], self.out_counts[:HUB]
+        below = max(int(c.nonzero()[0].max(initial=0)) for c in counts)
+        of_hubs = int(self.hub_lengths.max(initial=0))
+        return max(below, of_hubs, self.longest_out), below
 
     def taken_at(self, name: str, places: Array) -> Array:
         """Return entries of the array with this name, on the host."""
         return getattr(self, name)[places]  # type: ignore[no-any-return]
 
-    def given_slots(
-        self, vertex_count: int, bound: int, is_undirected: bool
-    ) -> tuple[Array, Array]:
-        """Return row and slot of each given edge, in the order of insertion.
+    def given_slots(self, vertex_count: int, bound: int) -> tuple[Array, Array]:
+        """Return row and slot of each given edge along "in", in order of insertion.
 
         Twins of an undirected graph are left out. Insertions are numbered below
         `bound`.
@@ -189,7 +186,7 @@ class RowPool:
 
         slots, lengths = living_slots(self, vertex_count), self.lengths(vertex_count)
         rows = np.repeat(np.arange(vertex_count, dtype=np.int32), lengths)
-        if is_undirected:
+        if self.is_twice:
             is_given = self.numbers[slots] & 1 == 0
             rows, slots = rows[is_given], slots[is_given]
         numbers = (self.numbers[slots] >> 1).astype(np.int32)
@@ -247,9 +244,7 @@ class RowPool:
         """Return the number of edges of each of the first rows."""
         return self.stops[:vertex_count] - self.starts[:vertex_count]  # type: ignore[no-any-return]
 
-    def plan(
-        self, updates: Updates, threads: Threads, *room: int, dense: bool
-    ) -> HostPlan:
+    def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Any:
         """Find the outcomes of a batch, and the new length and run of each row.
 
         Parameters
@@ -262,8 +257,6 @@ class RowPool:
         dense : bool
             Plan all rows, as `refit` needs, not only those that have updates.
         """
-        from featgraph.graph.building import kernels as building  # loads Numba
-
         kernels = numba_kernels()
         at, other = updates.targets, updates.sources
         if self.along == "out":
@@ -272,10 +265,7 @@ class RowPool:
         updates.outcomes = np.empty(at.size, np.uint8)
         count = kernels.list_entries(at, other, self.is_twice, keys, updates.outcomes)
         keys = keys[:count]
-        if count < SHARED:
-            keys.sort()
-        else:
-            keys = building.sorted_keys(keys, 32, room[0])
+        keys.sort()
         if dense:
             rows = np.arange(room[0], dtype=np.int32)
             first = np.append(0, np.bincount(keys >> 32, minlength=room[0]).cumsum())
@@ -285,25 +275,23 @@ class RowPool:
             rows, first = rows[:touched], first[: touched + 1]
         born = room[0] if dense else room[0] - self.vertex_count
         combines = updates.policy == kernels.COMBINE
-        plan = HostPlan(threads, rows, first, count, combines, room[0], born, dense)
+        plan: Any = HostPlan(
+            threads, rows, first, count, combines, room[0], born, dense
+        )
         plan.given = updates.sources, updates.targets
-        threads.share(
-            threads.bounds(count), kernels.read_entries, keys, at, other, updates.kinds,
-            plan.order, plan.ends, plan.fates,
-        )  # fmt: skip
         for name in ("starts", "stops", "classes"):
             setattr(plan, name, grown(getattr(self, name), room[1]))
         if updates.deletes:  # there is room for all edges of the rows
-            edges = kernels.count_edges(rows, plan.starts, plan.stops, plan.gone_at)
-            plan.gone_places = np.empty(edges, np.int32)
-        pairs = plan.ends << 1 | plan.order & 1 if self.is_sided else plan.ends
+            lengths = plan.stops[rows] - plan.starts[rows]
+            plan.gone_at = lengths.cumsum(dtype=np.int64) - lengths
+            plan.gone_places = np.empty(int(lengths.sum()), np.int32)
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
         plan.share(
-            kernels.plan_rows, rows, first, plan.order, pairs, plan.starts,
+            kernels.plan_rows, rows, first, keys, at, other, updates.kinds, plan.starts,
             plan.stops, plan.classes, self.ends, self.numbers, self.is_sided, dense,
-            updates.looks, updates.policy, updates.copies, plan.gone_at,
-            plan.gone_places, plan.places, plan.fates, plan.heads, updates.outcomes,
-            plan.lengths, plan.gone, plan.chosen, tallies,
+            updates.looks, updates.policy, updates.copies, plan.order, plan.ends,
+            plan.gone_at, plan.gone_places, plan.places, plan.fates, plan.heads,
+            updates.outcomes, plan.lengths, plan.gone, plan.chosen, tallies,
         )  # fmt: skip
         plan.tally = tally = np.add.reduce(tallies)
         plan.came, plan.left = int(tally[kernels.CAME]), int(tally[kernels.GONE])
@@ -433,12 +421,7 @@ class RowPool:
         number of regions that rows have gone past, or None if the rows do not fit.
         `short` is how many slots the regions must provide.
         """
-        plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
-        passed = numba_kernels().place_runs(
-            plan.rows, plan.starts, plan.classes, plan.chosen, self.queues.runs,
-            self.queues.table[0], counts, regions, plan.targets,
-        )  # fmt: skip
-        return None if passed < 0 else int(passed)
+        return self._place(plan, plan, counts, regions)
 
     def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
@@ -469,12 +452,16 @@ class RowPool:
 
     def _lay_out(self, plan: Any, fresh: RowPool, needed: int) -> None:
         """Set the targets of all rows: one behind the other in the new pool."""
-        plan.targets = np.empty(plan.rows.size, fresh.starts.dtype)
-        none = np.zeros_like(plan.wanted)
-        numba_kernels().place_runs(
-            plan.rows, fresh.starts, fresh.classes, plan.chosen, none, none, none,
-            np.array([[0, needed]]), plan.targets,
+        self._place(plan, fresh, np.zeros_like(plan.wanted), np.array([[0, needed]]))
+
+    def _place(self, plan: Any, old: Any, counts: Array, regions: Array) -> int | None:
+        """Set the targets of rows, which have the starts and classes of `old`."""
+        plan.targets = np.empty(plan.rows.size, old.starts.dtype)
+        passed = numba_kernels().place_runs(
+            plan.rows, old.starts, old.classes, plan.chosen, self.queues.runs,
+            self.queues.table[0], counts, regions, plan.targets,
         )  # fmt: skip
+        return None if passed < 0 else int(passed)
 
     def _bits(self) -> list[tuple[Any, int]]:
         """Return arrays over slots as flat unsigned integers, with elements per slot.
@@ -498,17 +485,14 @@ class RowPool:
             `is_logged`, or edges have ids.
         ids : uint32, (plan.left,); empty unless edges have ids
         """
-        ids = np.empty(0, np.uint32) if self.ids is None else self.ids
-        left = np.empty((3, plan.left), np.uint32)
-        own = np.empty(plan.left if ids.size else 0, np.uint32)
-        rows, plan.left_ends = left[0].view(np.int32), left[1].view(np.int32)
-        if plan.left:
-            plan.share(
-                numba_kernels().list_gone, plan.rows, plan.starts, plan.gone,
-                plan.gone_at, plan.gone_places, np.cumsum(plan.gone) - plan.gone,
-                self.ends, self.numbers, ids, rows, plan.left_ends, left[2], own,
-            )  # fmt: skip
-        return left, own
+        if not plan.left:
+            return NONE_LEFT, NONE_LEFT[0]
+        places = plan.gone_places[ranges(plan.gone_at, plan.gone_at + plan.gone)]
+        slots = places + plan.starts[plan.rows].repeat(plan.gone)
+        take = taken if plan.left >= SHARED else np.take  # on threads or without
+        rows, plan.left_ends = plan.rows.repeat(plan.gone), take(self.ends, slots)
+        ids = NONE_LEFT[0] if self.ids is None else take(self.ids, slots)
+        return (rows, plan.left_ends, take(self.numbers, slots)), ids
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
         """Return ids of inserted edges, by number of entry.
@@ -525,9 +509,8 @@ class RowPool:
         """Return `Record.other`, and how many edges get another value."""
         entries = np.flatnonzero(plan.fates == numba_kernels().REPLACES)
         slots = plan.places[entries]
-        if updates.has_twins:
-            is_given = self.numbers[slots] & 1 == 0
-            entries, slots = entries[is_given], slots[is_given]
+        is_given = self.numbers[slots] & 1 == 0  # not a twin
+        entries, slots = entries[is_given], slots[is_given]
         is_other = np.zeros(entries.size, np.bool_)
         for old, (values, sources) in zip(
             self.columns.values(), plan.values, strict=True
@@ -547,8 +530,8 @@ class RowPool:
         GraphInputError
             If weights to be added have no sum in their type.
         """
-        kernels = numba_kernels()
         new, order = self if plan.fresh is None else plan.fresh, plan.order
+        is_last = updates.rule == "last"
         plan.degrees = grown(self.degrees, self.degrees.size and plan.starts.size)
         plan.out_degrees, plan.out_counts = self.out_degrees, self.out_counts
         if self.out_degrees.size:
@@ -556,21 +539,18 @@ class RowPool:
             room = self.longest_out + plan.came + 1
             if room > self.out_counts.size:
                 plan.out_counts = grown(self.out_counts, 2 * room)
-        if updates.numbers is None:
-            numbers = order + np.uint32(2 * updates.number)
-        else:
-            numbers = updates.numbers[order >> 1] + (order & 1)
+        numbers = order + np.uint32(2 * updates.number)
         sources, own = order >> 1, order[:0]
-        if updates.policy == kernels.COMBINE and updates.rule == "last":
+        if plan.heads.size and is_last and updates.columns:
             given = np.flatnonzero(plan.heads >= 0)
             sources[plan.heads[given]] = sources[given]  # the last value is written
         for name, column in self.columns.items():
             values, of = updates.columns.get(name, column[:0]), sources
-            if values.size and plan.heads.size and updates.rule != "last":
+            if values.size and plan.heads.size and not is_last:
                 values, of = combined(plan, column, values[of], updates.rule), own
             plan.values.append((values, of))
         written = [(plan.ends, own), (numbers, own), *plan.values]
-        if self.ids is not None and updates.ids is not None:
+        if self.ids is not None:
             is_shared = np.uint32(not updates.has_twins)  # one id for both entries
             written.append((updates.ids[order & ~is_shared], own))
         last = 2 + len(self.columns)
@@ -673,7 +653,7 @@ def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
             plan.lost += _split(start, stop, plan.puts)
 
 
-def settle(pool: RowPool, plan: Plan, new: RowPool) -> None:
+def settle(pool: RowPool, plan: Any, new: RowPool) -> None:
     """Store hubs, queues and free memory of a plan in the pool `new`.
 
     A fresh pool, which is not `pool`, has the right queues and regions already.

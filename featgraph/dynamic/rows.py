@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.base.dataclass import dataclass
+from featgraph.base.dataclass import dataclass, field
 from featgraph.base.interrupts import import_whole
 
 __all__ = [
@@ -236,18 +236,16 @@ class Threads:
             return lambda: result
         return self._pool.submit(work, *arguments).result
 
-    def bounds(self, count: int, first: Array | None = None) -> list[int]:
+    def bounds(self, first: Array) -> list[int]:
         """Return bounds of parts of the rows; parts have equally many entries and rows.
 
         Row j has the entries from ``first[j]`` to ``first[j + 1]``.
         """
+        count = first.size - 1
         if self.count == 1 or count < _PIECES:
             return [0, count]
-        shares = np.arange(_PIECES + 1) / _PIECES
-        if first is None:
-            return [int(x) for x in shares * count]
         work = first + np.arange(first.size)
-        cuts = np.searchsorted(work, shares[1:-1] * work[-1])
+        cuts = np.searchsorted(work, np.arange(1, _PIECES) * work[-1] / _PIECES)
         return [0, *map(int, cuts), count]
 
 
@@ -282,8 +280,9 @@ class Updates:
         Whether the graph is undirected.
     numbers : uint32, (M,), optional
         Even entries of `RowPool.numbers`, in place of those that follow from `number`.
-    ids : uint32, (2 M,), optional
-        Ids of inserted edges by number of entry; set before `RowPool.prepare`.
+    ids : uint32, (2 M,)
+        Ids of inserted edges by number of entry, if edges have ids; set before
+        `RowPool.prepare`.
     is_checked : bool
         Whether the updates are in memory of the host, which has checked them. A plan
         checks others.
@@ -308,7 +307,7 @@ class Updates:
     columns: dict[str, Array]
     has_twins: bool
     numbers: Array | None = None
-    ids: Array | None = None
+    ids: Any = field(default_factory=NONE.view)
     is_checked: bool = True
     no_loops: bool = False
     turned: tuple[Array, Array] = NONE, NONE
@@ -352,12 +351,7 @@ class Plan:
     """
 
     is_bad = False
-    given: Any = None
-    tally: Any = None
     came = left = 0
-    wanted: Any = None
-    freed: Any = None
-    hubs: Any = None
     fresh: Any = None
     drops: Any = None
     region = (0, 0)
@@ -398,15 +392,7 @@ class HostPlan(Plan):
     """
 
     shift = 0
-    starts: Array
-    stops: Array
-    classes: Array
-    gone_places: Array = NONE
-    targets: Array
-    left_ends: Array = NONE
-    degrees: Array
-    out_degrees: Array
-    out_counts: Array
+    gone_places = left_ends = NONE
 
     def __init__(
         self, threads: Threads, rows: Array, first: Array, count: int, combines: bool,
@@ -414,7 +400,7 @@ class HostPlan(Plan):
     ) -> None:  # fmt: skip
         super().__init__(*sizes)
         self.threads, self.rows, self.first = threads, rows, first
-        self.bounds = threads.bounds(rows.size, first)
+        self.bounds = threads.bounds(first)
         #: Run a kernel on all parts.
         self.share = partial(threads.share, self.bounds)
         self.order, self.ends = np.empty((2, count), np.uint32)
@@ -436,10 +422,10 @@ def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
 def ranges(starts: Array, stops: Array) -> Array:
     """Return the concatenation of all ``arange(start, stop)``."""
     lengths = stops - starts
-    shift = (stops - np.cumsum(lengths, dtype=np.int64)).astype(stops.dtype)
-    ranges = np.repeat(shift, lengths)
-    ranges += np.arange(ranges.size, dtype=ranges.dtype)
-    return ranges
+    shift = (stops - lengths.cumsum(dtype=np.int64)).astype(stops.dtype)
+    made: Array = shift.repeat(lengths)
+    made += np.arange(made.size, dtype=made.dtype)
+    return made
 
 
 def living_slots(pool: Any, vertex_count: int) -> Array:

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -36,15 +36,15 @@ from featgraph.base.interrupts import deferred_interrupts
 from featgraph.cuda.values import is_on_gpu
 from featgraph.dynamic.batches import (
     Batch,
+    Changes,
     Log,
     Record,
     UpdateResult,
     checked_batch,
-    checked_columns,
     on_host,
     require_choice,
 )
-from featgraph.dynamic.inputs import argument_of, ids_of, require
+from featgraph.dynamic.inputs import argument_of, require
 from featgraph.dynamic.pools import NoOtherPool, Plan, RowPool, Updates, numba_kernels
 from featgraph.dynamic.rows import (
     ALONE,
@@ -56,16 +56,9 @@ from featgraph.dynamic.rows import (
     grown,
     living_slots,
 )
-from featgraph.graph.building.check import (
-    MAX_VERTEX_COUNT,
-    MORE_VERTICES,
-    require_real,
-)
-from featgraph.graph.building.edges import POLICIES
+from featgraph.graph.building.check import MAX_VERTEX_COUNT, require_real
+from featgraph.graph.building.edges import POLICIES, edges_on_host
 from featgraph.graph.inputs.numbers import number_array
-
-if TYPE_CHECKING:
-    from featgraph.dynamic.batches import Changes
 
 __all__ = ["EdgeStore", "living_slots"]
 
@@ -120,11 +113,10 @@ class EdgeStore:
         The number of vertex ids, and the length of arrays over vertices.
     given_count, edge_count : int
         The number of edges without and with the twins of undirected ones.
-    living : ndarray of bool, (vertex capacity,), or None
-        False for deleted vertices; None until one is deleted.
     turned : ndarray of int64, (vertex capacity,), or None
-        The version in which each vertex was last inserted or deleted; 0 for vertices
-        from before the first deletion.
+        The version in which each vertex was last inserted, or minus the version in
+        which it was deleted; 0 for vertices from before the first deletion. None until
+        a vertex is deleted.
     living_count : int
         The number of vertices that are not deleted.
     version : int
@@ -168,24 +160,22 @@ class EdgeStore:
                 expected="'keep', 'error', 'first' or 'last'",
             )  # fmt: skip
         kernels, combines = numba_kernels(), self.columns and duplicates != "first"
-        policies = {"keep": kernels.KEEP, "error": kernels.REFUSE}
         rule = kernels.COMBINE if combines else kernels.IGNORE
+        policies = {"keep": kernels.KEEP, "error": kernels.REFUSE}
         self.policy: int = policies.get(duplicates, rule)
         self.vertex_count, self.vertex_capacity = vertex_count, _padded(vertex_count)
         if capacity is not None:
             capacity = require_integer("capacity", capacity, 0, _MOST_SLOTS)
         self.capacity, self.living_count = capacity, vertex_count
-        self.living: Array | None = None
         self.turned: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
         self.lives = 0
         with _HOST_MEMORY:
-            self.pools = {"in": self._empty("in", not directed, capacity or 0)}
-        self.pools["in"].length_counts[0] = vertex_count
-        self.pools["in"].vertex_count = vertex_count
-        if directed and target == "cpu":  # a GPU counts them when they are first used
-            degrees = np.zeros(self.vertex_capacity, np.int32)
-            self.pools["in"].out_degrees = degrees
+            pool = self._empty("in", not directed, capacity or 0)
+            pool.length_counts[0] = pool.vertex_count = vertex_count
+            if directed and target == "cpu":  # a GPU counts them at their first use
+                pool.out_degrees = np.zeros(self.vertex_capacity, np.int32)
+        self.pools = {"in": pool}
         self.next_number = self.numberings = 0
         self.known = np.empty(0, np.int64)
         #: The number of updates since all rows were laid out.
@@ -218,19 +208,13 @@ class EdgeStore:
         """
         given, spec = _typed(columns or {}, options.get("duplicates", "keep"))
         if not is_on_gpu(sources):
-            ends = sources, targets = ids_of(
-                sources, targets, vertex_count, MORE_VERTICES
+            ends = sources, targets
+            sources, targets, _, vertex_count = edges_on_host(
+                ends, None, vertex_count, None
             )
-            if vertex_count is None:
-                vertex_count = 1 + int(np.max(ends, initial=-1))
         begin = partial(cls, vertex_count or 0, columns=spec, **options)
         store = begin()
-        if store.target == "cuda":
-            batch = store.checked(sources, targets, True, given, store.vertex_count)
-        else:
-            kinds = np.ones(sources.size, np.uint8)
-            columns = checked_columns(given, spec, kinds)
-            batch = Batch(sources, targets, kinds, columns, kinds.size)
+        batch = store.checked(sources, targets, True, given, store.vertex_count)
         is_tried = store.target == "cuda" and store.duplicates != "keep"
         if is_tried and batch.sources.size > FEWEST_TRIED:
             if store._holds_apart(batch):
@@ -268,8 +252,7 @@ class EdgeStore:
         Edges are numbered as in a batch: with gaps where edges repeat or loops drop.
         """
         sources, targets, columns = batch.sources, batch.targets, batch.columns or {}
-        pool, filled, numbers = self.pools["in"], None, None
-        is_loop = sources == targets
+        pool, numbers, is_loop = self.pools["in"], None, sources == targets
         if self.loops == "drop" and is_loop.any():
             kept = np.flatnonzero(~is_loop)
             sources, targets = sources[kept], targets[kept]
@@ -277,18 +260,16 @@ class EdgeStore:
             numbers = (2 * kept).astype(np.uint32)
         if sources.size and not (self.loops == "error" and is_loop.any()):
             with suppress(GraphInputError), _HOST_MEMORY:
-                filled = pool.filled(
+                self.pools["in"] = filled = pool.filled(
                     sources, targets, numbers, columns, None, self.vertex_count,
                     partial(self._slots_for, pool), duplicates=self.duplicates,
                 )  # fmt: skip
-        if filled is None:  # no edge is left, or a batch raises the error
-            self.apply(batch)
-            return
-        self.pools["in"], self.moves = filled, 1
-        self.next_number = batch.sources.size
-        self.edge_count = int(filled.lengths(self.vertex_count).sum())
-        twins = 0 if self.directed else int(np.count_nonzero(filled.numbers & 1))
-        self.given_count = self.edge_count - twins
+                self.moves, self.next_number = 1, batch.sources.size
+                self.edge_count = int(filled.lengths(self.vertex_count).sum())
+                twins = int(np.count_nonzero(filled.numbers & 1))
+                self.given_count = self.edge_count - twins
+                return
+        self.apply(batch)  # no edge is left, or this raises the error
 
     def checked(
         self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
@@ -316,7 +297,7 @@ class EdgeStore:
         made = checked_batch(
             sources, targets, kinds, columns, self.columns, vertex_count, **options
         )
-        if self.living is not None and not made.births:  # those take ids of dead ones
+        if not made.births:  # those take ids of dead ones
             self.require_living(made.sources, "sources")
             self.require_living(made.targets, "targets")
         return made
@@ -340,7 +321,7 @@ class EdgeStore:
 
     def _built(self, along: str) -> RowPool:
         pool = self.pools["in"]
-        targets, slots = pool.given_slots(self.vertex_count, self.next_number, False)
+        targets, slots = pool.given_slots(self.vertex_count, self.next_number)
         sources, numbers, columns, ids = pool.edges_at(slots)
         with _HOST_MEMORY:
             empty = self._empty(along, along == "both", 0)
@@ -351,8 +332,7 @@ class EdgeStore:
 
     def _slots(self) -> tuple[Array, Array]:
         """Return row and slot along "in" of each given edge, in order of insertion."""
-        given = self.vertex_count, self.next_number, not self.directed
-        rows, slots = self.pools["in"].given_slots(*given)
+        rows, slots = self.pools["in"].given_slots(self.vertex_count, self.next_number)
         return on_host(rows), on_host(slots)
 
     def give_ids(self) -> None:
@@ -401,10 +381,7 @@ class EdgeStore:
 
     def require_living(self, ids: Array, role: str) -> None:
         """Raise GraphInputError if one of the vertices is deleted."""
-        if self.living is None:
-            return
-        is_dead = ~self.living[ids]
-        if is_dead.any():
+        if self.turned is not None and (is_dead := self.turned[ids] < 0).any():
             first = int(np.argmax(is_dead))
             raise GraphInputError(
                 "the vertex is dead", where=f"{role}[{first}]", got=int(ids[first]),
@@ -435,7 +412,6 @@ class EdgeStore:
 
     def compact(self) -> None:
         """Lay out all rows in order, each in the shortest run for its length."""
-        self._aged = self.edge_count + 1
         with _HOST_MEMORY:
             _Step(self, Batch()).run(compacts=True)
 
@@ -487,13 +463,18 @@ class EdgeStore:
         """Return vertices that were deleted, or inserted again, since a version."""
         if self.turned is None:
             return np.empty(0, np.int64)
-        return np.flatnonzero(self.turned[: self.vertex_count] > version)
+        return np.flatnonzero(np.abs(self.turned[: self.vertex_count]) > version)
+
+    @property
+    def living(self) -> Array | None:
+        """False for deleted vertices, (V,), a new array; None until one is deleted."""
+        return None if self.turned is None else self.turned[: self.vertex_count] >= 0
 
     def copy(self) -> EdgeStore:
         """Return an independent store with the same edges, version and log."""
         made = copy(self)
         made.pools = {along: pool.copy() for along, pool in self.pools.items()}
-        for name in ("living", "turned", "free_ids", "free_vertices", "_log"):
+        for name in ("turned", "free_ids", "free_vertices", "_log"):
             if (own := getattr(self, name)) is not None:
                 setattr(made, name, own.copy())
         return made
@@ -549,12 +530,10 @@ class _Step:
         is_here = isinstance(sources, np.ndarray)
         if store.loops != "keep" and is_here:
             is_loop = (sources == targets) & (batch.kinds == 1)
-            if is_loop.any():
-                if store.loops == "error":
-                    self.bad.append(int(np.argmax(is_loop)))
-                self.dropped = int(np.count_nonzero(is_loop))
-                sources = np.where(is_loop, -1, sources)
-                targets = np.where(is_loop, -1, targets)
+            self.dropped = int(np.count_nonzero(is_loop))
+            if self.dropped and store.loops == "error":
+                self.bad.append(int(np.argmax(is_loop)))
+            sources, targets = (np.where(is_loop, -1, e) for e in (sources, targets))
         policy = store.policy
         copies = _CHOICES[batch.copies] if policy == kernels.KEEP else kernels.ALL
         deletes = batch.insertions < sources.size
@@ -568,12 +547,11 @@ class _Step:
 
     def run(self, compacts: bool = False) -> UpdateResult:
         """Apply the batch. `compacts` lays out all rows, also without any update."""
-        store, updates = self.store, self.updates
-        size = updates.sources.size
-        dense = (
+        store, size = self.store, self.updates.sources.size
+        dense = compacts or (size > 0 and (
             size * MERGE_SHARE >= max(store.edge_count, 1)
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
-        ) and (size > 0 or compacts)
+        ))  # fmt: skip
         if dense and not compacts:
             with suppress(MemoryError):  # else rows are updated in place
                 return self._run(True)
@@ -597,15 +575,14 @@ class _Step:
                 if plan.is_bad:
                     return self._on_host()
                 if along == "in":
-                    made = self._result(self._counts(plan))
+                    made = self._result(plan)
                     if made.version == store.version and not compacts:
                         return made
-                if dense or not pool.fit(plan):
-                    grows = (
-                        not dense and 2 * store._aged * COMPACT_SHARE < store.edge_count
-                    )
-                    if not dense:
-                        plan = pool.plan(updates, threads, *self.room, dense=True)
+                grows = not dense and not pool.fit(plan)
+                if grows:
+                    plan = pool.plan(updates, threads, *self.room, dense=True)
+                    grows = 2 * store._aged * COMPACT_SHARE < store.edge_count
+                if plan.is_dense:
                     pool.refit(plan, partial(store._slots_for, pool, grows=grows))
                 plans[along] = plan
             self._finish(plans, made.version)
@@ -620,32 +597,27 @@ class _Step:
             columns, self.room[0], copies=given.copies, missing=given.missing,
         ))  # fmt: skip
 
-    def _result(self, counts: list[int]) -> UpdateResult:
-        kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
-        if batch.deaths.size:  # an edge between two deaths is deleted twice
-            counts[kernels.MISSING], codes = 0, np.empty(0, np.uint8)
-        made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
-        is_changed = bool(made + counts[kernels.EDGES] + batch.deaths.size)
-        version = self.store.version + is_changed
-        return UpdateResult(version, counts, codes, self.vertices)
-
-    def _counts(self, plan: Plan) -> list[int]:
-        """Return counts of outcomes; raise GraphInputError for refused updates."""
+    def _result(self, plan: Any) -> UpdateResult:
+        """Count outcomes; raise GraphInputError for refused updates."""
         kernels, outcomes = self.kernels, self.updates.outcomes
-        size = self.batch.sources.size
-        counts: list[int] = plan.tally[: kernels.CAME].tolist()
+        batch, size = self.batch, self.batch.sources.size
+        self.counts = counts = plan.tally[: kernels.CAME].tolist()
         if not self.updates.looks:
             counts[kernels.INSERTED] = size - self.dropped
         counts[kernels.IGNORED] = 0
         counts[kernels.IGNORED] = size - sum(counts[: kernels.EDGES])
-        if counts[kernels.REPEATED]:
-            self.bad.append(int(np.argmax(on_host(outcomes) == kernels.REPEATED)))
-        if counts[kernels.MISSING] and self.batch.missing == "error":
-            self.bad.append(int(np.argmax(on_host(outcomes) == kernels.MISSING)))
+        refused = kernels.REPEATED, kernels.MISSING
+        for outcome in refused[: 1 + (batch.missing == "error")]:
+            if counts[outcome]:
+                self.bad.append(int(np.argmax(on_host(outcomes) == outcome)))
         if self.bad:
             self._refuse(min(self.bad))
-        self.counts = counts
-        return counts
+        if batch.deaths.size:  # an edge between two deaths is deleted twice
+            counts[kernels.MISSING], outcomes = 0, np.empty(0, np.uint8)
+        made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
+        is_changed = bool(made + counts[kernels.EDGES] + batch.deaths.size)
+        version = self.store.version + is_changed
+        return UpdateResult(version, counts, outcomes, self.vertices)
 
     def _refuse(self, first: int) -> None:
         """Raise GraphInputError for an update that a policy refuses."""
@@ -683,19 +655,18 @@ class _Step:
             own.prepare(plans[along], updates)
             moved |= plans[along].fresh is not None
         record = self._record(plan, left) if is_logged else None
-        living, turned = self._living()
+        turned = grown(store.turned, self.room[1])
         if batch.deaths.size:
+            turned = np.zeros(self.room[1], np.int64) if turned is None else turned
             store.free_vertices.reserve(batch.deaths.size)
         with deferred_interrupts():
             store.pools = {
                 along: own.apply(plans[along]) for along, own in store.pools.items()
             }
             store.vertex_count, store.vertex_capacity = self.room
-            store.living, store.turned = living, turned
-            if living is not None and turned is not None:
-                living[self.vertices] = True
-                living[batch.deaths] = False
-                turned[self.vertices] = turned[batch.deaths] = version
+            store.turned = turned
+            if turned is not None:
+                turned[self.vertices], turned[batch.deaths] = version, -version
             if births or batch.deaths.size:
                 store.living_count += births - batch.deaths.size
                 store.free_vertices.drop(self.freed)
@@ -722,31 +693,17 @@ class _Step:
 
     def _record(self, plan: Any, left: Any) -> Record:
         """Return the record of the batch; `left` is that of `RowPool.list_left`."""
-        store, batch, updates, counts = (
-            self.store, self.batch, self.updates, self.counts
-        )  # fmt: skip
-        kernels, other, changed = self.kernels, None, 0
+        store, batch, updates = self.store, self.batch, self.updates
+        kernels, counts, other, changed = self.kernels, self.counts, None, 0
         if counts[kernels.REPLACED]:
             other, changed = store.pools["in"].list_changed(plan, updates)
         inserted = counts[kernels.INSERTED]
         born = int(plan.tally[kernels.BORN]) if updates.looks else inserted
         gone = born - (inserted - counts[kernels.EDGES])
         return Record(
-            store.next_number, self.vertices, batch.deaths, plan.given,
-            updates.has_twins, plan.entries, plan.shift, left, other,
-            (born, gone, changed),
+            store.next_number, self.vertices, batch.deaths, plan.given, plan.entries,
+            plan.shift, left, other, (born, gone, changed),
         )  # fmt: skip
-
-    def _living(self) -> tuple[Array | None, Array | None]:
-        """Return `living` and `turned` before the batch, as long as the capacity."""
-        store, capacity = self.store, self.room[1]
-        living, turned = store.living, store.turned
-        if living is None or turned is None:
-            if not self.batch.deaths.size:
-                return None, None
-            living, turned = np.zeros(capacity, np.bool_), np.zeros(capacity, np.int64)
-            living[: store.vertex_count] = True
-        return grown(living, capacity), grown(turned, capacity)
 
 
 def _padded(count: int) -> int:

@@ -29,6 +29,7 @@ from featgraph.dynamic import gpu_memory, gpu_pools, kernels_cpu, pools, views
 from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch
+from featgraph.dynamic.rows import living_slots
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import (
@@ -533,6 +534,22 @@ def test_rows_are_packed_without_another_pool(
     for store in both:
         store.apply(store.checked(*more, True, weights, count))
     np.testing.assert_equal(edges_in(both[1]), edges_in(both[0]))
+
+
+def test_packed_rows_keep_the_ids_of_their_edges(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have_blocks(monkeypatch, 4096, 1, 32)
+    both = [EdgeStore(8, target=target) for target in ("cpu", "cuda")]
+    ends = np.random.default_rng(8).integers(0, 8, (2, 20))
+    for store in both:
+        store.apply(store.checked(*ends, True, {}, 8))
+        store.give_ids()
+    both[1].pack()
+    audit(both[1])
+    found = [store.pools["in"].on_host() for store in both]
+    ids = [pool.ids[living_slots(pool, 8)] for pool in found]
+    np.testing.assert_array_equal(*ids)
 
 
 def test_allocations_of_a_batch_may_fail(

@@ -41,7 +41,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "_decide", "pairs[STATE, pair] = pairs[NEED, pair] = i + 1",
         "pairs[NEED, pair] = i + 1"),
     "rows share the list of what leaves": (
-        _KERNELS, "count_edges", "before[j] = count", "pass"),
+        _POOL, "plan", "dtype=np.int64) - lengths", "dtype=np.int64) * 0"),
     "a full run gets an edge more": (
         _KERNELS, "plan_rows", "length > SIZES[now]", "length > SIZES[now] + 1"),
     "entries lose their order": (
@@ -82,9 +82,9 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _POOL, "ids_for", "(at.size - free.size)", "(free.size, at.size)"),
     # log
     "what came and left again is logged": (
-        "batches Log", "since", "gone[2] < number", "gone[2] >= 0"),
+        "batches", "_net_edges", "gone[2] < number", "gone[2] >= 0"),
     "twins are logged": (
-        "batches", "_as_given", "numbers & 1 == 0", "numbers >= 0"),
+        _POOL, "list_changed", "[slots] & 1 == 0", "[slots] >= 0"),
     "equal values are logged": (
         _POOL, "list_changed", "is_other |= differs", "is_other |= True #"),
 }  # fmt: skip
