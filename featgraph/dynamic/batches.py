@@ -47,8 +47,8 @@ _NO_EDGES = _EMPTY, _EMPTY, np.empty(0, np.int64)
 class Batch:
     """Updates that are applied as a whole.
 
-    Arrays are copies of those of the caller. If ends are on a GPU, the batch inserts or
-    deletes alone, and has no `kinds`; ends are then those of the caller.
+    Arrays are copies of those of the caller. If ends are on a GPU, they are those of
+    the caller, and there are no `kinds` where the batch inserts or deletes alone.
 
     Attributes
     ----------

@@ -81,7 +81,10 @@ def gpu_batch(
     `checked_batch` has the parameters. The plan of the batch checks the values of ids
     and weights.
     """
-    if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
+    is_mask = isinstance(kinds, np.ndarray) and kinds.dtype == np.bool_
+    if not (is_mask or isinstance(kinds, bool | np.bool_)):
+        return None
+    if (inserts := bool(np.any(kinds))) and set(columns) ^ set(spec):
         return None
     for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
         if name in options:
@@ -89,14 +92,19 @@ def gpu_batch(
     ends = copied_ends(moved(sources), moved(targets), is_shared=True)
     if ends is None:
         return None
-    count, made = ends[0].size, {}
-    for name, (dtype, width) in spec.items() if kinds else ():
+    count, made, marks = ends[0].size, {}, _NO_KINDS
+    insertions = count if inserts else 0
+    if is_mask:
+        marks, insertions = kinds.astype(np.uint8), int(np.count_nonzero(kinds))
+        if kinds.shape != (count,):
+            return None
+    for name, (dtype, width) in spec.items() if inserts else ():
         given = moved(columns[name])
         values = copied_values(given, count) if width is None else None
         if values is None or values.dtype != dtype:
             return None
         made[name] = values
-    return Batch(*ends, _NO_KINDS, made, count if kinds else 0, **options)
+    return Batch(*ends, marks, made, insertions, **options)
 
 
 class GpuPlan(Plan):
@@ -352,6 +360,11 @@ class GpuRowPool(RowPool):
                 else:
                     memory.write(arrays[name], values)
             stop = scratch.begins["order" if scratch.is_whole else "summary"]
+        elif updates.kinds.size and scratch.is_whole:
+            scratch.staged["kinds"][: updates.kinds.size] = updates.kinds
+            stop = scratch.begins["at"]
+        elif updates.kinds.size:
+            memory.write(arrays["kinds"], updates.kinds)
         scratch.mirror.write(stop)
         rows = {"starts": self.starts, "stops": self.stops, "classes": self.classes}
         if self.starts.size < room[1]:
@@ -363,7 +376,8 @@ class GpuRowPool(RowPool):
             Passes(
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
-                int(updates.deletes), has_runs, int(not updates.is_checked),
+                int(updates.deletes), has_runs,
+                0 if updates.is_checked else 2 if updates.kinds.size else 1,
                 int(self.dead is not None), int(updates.no_loops),
                 1 if is_few else self.most_blocks, **rows,
                 dead=self.classes if self.dead is None else self.dead, ends=self.ends,

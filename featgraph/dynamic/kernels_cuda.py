@@ -143,8 +143,8 @@ HUB_BITS = 32
 #: is_sided, is_dense, looks, has_marks : 1 if the keys of pairs have sides; if all rows
 #:     are laid out anew; if outcomes depend on the present edges; if edges may leave
 #: has_runs, checks : 1 if there are free runs; if the host has not checked the updates,
-#:     which are of one kind: kernels store it, and copies of the ends
-#: has_dead, no_loops : 1 if `dead` marks vertices; if the host has to see loops
+#:     of which kernels store copies: 1 if they are of one kind, 2 if `kinds` is given
+#: has_dead, no_loops : 1 if `dead` marks vertices; if the host has to see new loops
 #: blocks : 1, or the number of blocks that share a pass
 #: at, other, kinds, outcomes : by update: row, other end, 1 for an insertion, outcome
 #: starts, stops, classes, dead : by vertex: its slots, class of its run, 1 if deleted
@@ -210,9 +210,11 @@ def _list_entries(d, at, other):  # type: ignore[no-untyped-def]
     for i in range(cuda.grid(1), d.most >> d.sides, threads(d)):
         row, end = at[i], other[i]
         if d.checks != 0:
-            d.at[i], d.other[i], d.kinds[i] = row, end, 1 - d.has_marks
+            d.at[i], d.other[i] = row, end
+            if d.checks == 1:
+                d.kinds[i] = 1 - d.has_marks
             is_bad = min(row, end) < 0 or max(row, end) >= d.none
-            is_bad = is_bad or (d.no_loops != 0 and row == end)
+            is_bad = is_bad or (d.no_loops & d.kinds[i] != 0 and row == end)
             if is_bad or (d.has_dead != 0 and d.dead[row] | d.dead[end] != 0):
                 row = end = int32(-1)
                 cuda.atomic.add(d.summary, BAD, 1)

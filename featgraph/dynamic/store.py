@@ -541,7 +541,7 @@ class _Step:
             sources, targets, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
             batch.columns or {}, not store.directed, is_checked=is_here,
-            no_loops=store.loops != "keep" and not deletes,
+            no_loops=store.loops != "keep",
             turned=(self.vertices, batch.deaths),
         )  # fmt: skip
 
@@ -592,8 +592,9 @@ class _Step:
         """Check a batch of a GPU on the host, and apply it if no error is raised."""
         store, given = self.store, self.batch
         columns = {name: on_host(a) for name, a in (given.columns or {}).items()}
+        kinds = given.kinds == 1 if given.kinds.size else given.insertions > 0
         return store.apply(store.checked_here(
-            on_host(given.sources), on_host(given.targets), given.insertions > 0,
+            on_host(given.sources), on_host(given.targets), kinds,
             columns, self.room[0], copies=given.copies, missing=given.missing,
         ))  # fmt: skip
 

@@ -75,6 +75,8 @@ def test_batches(
     replace_text(gpu, *RANKED, str(16 * seed))
     if blocks == "some":
         have_parts(gpu)
+    if seed == 1:  # the GPU checks all updates
+        monkeypatch.setattr(gpu_memory, "LEAST_MOVED", 0)
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
 
@@ -338,6 +340,7 @@ def test_arrays_of_the_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     ends = rng.integers(0, 20, (2, 90)).astype(np.int32)
     weights, graphs, came = rng.random(90).astype(np.float32), [], []
+    insert = rng.random(60) < 0.5
     for place, least in ((np.asarray, 99), (np.asarray, 0), (arrays.upload, 99)):
         monkeypatch.setattr(gpu_memory, "LEAST_MOVED", least)
         graph = fg.DynamicGraph.from_edges(
@@ -349,6 +352,8 @@ def test_arrays_of_the_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
         came.append(graph.insert_edges(*more[:2], weights=more[2]))
         assert 160 not in gpu.downloads
         graph.delete_edges(place(ends[0, :9]), place(ends[1, :9]))
+        mixed = [place(array[20:80]) for array in (*ends, weights)]
+        came.append(graph.update(*mixed[:2], insert, weights=mixed[2]))
         with pytest.raises(fg.GraphInputError, match="there is no such edge"):
             graph.delete_edges(*more[:2][::-1], missing="error")
         for bad in (-1, 20):
@@ -358,7 +363,8 @@ def test_arrays_of_the_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
                     graph.delete_edges(*given)
         graph.audit()
         graphs.append(graph)
-    assert all(c.outcomes.tolist() == came[0].outcomes.tolist() for c in came)
+    for place in range(2):
+        assert len({tuple(c.outcomes.tolist()) for c in came[place::2]}) == 1
     assert len({graph.digest for graph in graphs}) == 1
 
 
