@@ -84,12 +84,15 @@ def gpu_batch(
     is_mask = isinstance(kinds, np.ndarray) and kinds.dtype == np.bool_
     if not (is_mask or isinstance(kinds, bool | np.bool_)):
         return None
-    if (inserts := bool(np.any(kinds))) and set(columns) ^ set(spec):
+    inserts = bool(kinds.any() if is_mask else kinds)
+    if inserts and set(columns) ^ set(spec):
         return None
     for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
         if name in options:
             require_choice(options[name], choices, name)
-    ends = copied_ends(moved(sources), moved(targets), is_shared=True)
+    if isinstance(sources, np.ndarray):
+        sources, targets = moved(sources), moved(targets)
+    ends = copied_ends(sources, targets, is_shared=True)
     if ends is None:
         return None
     count, made, marks = ends[0].size, {}, _NO_KINDS
