@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
+from featgraph.dynamic.batches import UpdateResult
 from featgraph.dynamic.store import EdgeStore
 
 __all__ = ["Edge", "Model", "Refused", "compare"]
@@ -155,11 +158,31 @@ def rows_of(store: EdgeStore, along: str) -> list[list[tuple[Any, ...]]]:
     return found
 
 
+def shape_of(count: int, width: int | None) -> Any:
+    """Return the shape of so many values of a column."""
+    return count if width is None else (count, width)
+
+
+def set_shares(patch: pytest.MonkeyPatch, merge: int = 0, compact: int = 0) -> None:
+    """Set the shares of batches that lay out all rows; none does by default."""
+    patch.setattr(stores, "MERGE_SHARE", merge)
+    patch.setattr(stores, "COMPACT_SHARE", compact)
+
+
 def edges_in(store: EdgeStore) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Return ends, numbers and columns of the edges in the order of insertion."""
     (rows, slots), pool = store._slots(), store.pools["in"].on_host()
     columns = {name: column[slots] for name, column in pool.columns.items()}
     return pool.ends[slots], rows, pool.numbers[slots], columns
+
+
+def update(
+    store: EdgeStore, sources: Any, targets: Any, kinds: Any = True, values: Any = (),
+    **options: Any,
+) -> UpdateResult:  # fmt: skip
+    """Apply updates, which are checked as those of a graph are."""
+    count, values = store.vertex_count, dict(values)
+    return store.apply(store.checked(sources, targets, kinds, values, count, **options))
 
 
 def compare(store: EdgeStore, model: Model) -> None:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from featgraph.base.errors import GraphInputError
-from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
-from tests.dynamic.model import edges_in
+from tests.dynamic.model import edges_in, set_shares, shape_of
 
 __all__ = ["check_batches", "require_same"]
 
@@ -41,8 +40,7 @@ def check_batches(rng: Rng, vertex_count: int, batches: int, sizes: list[int]) -
     ]
     with pytest.MonkeyPatch.context() as patch:
         shares = _SHARES[rng.integers(4)]
-        patch.setattr(stores, "MERGE_SHARE", shares[0])
-        patch.setattr(stores, "COMPACT_SHARE", shares[1])
+        set_shares(patch, *shares)
         print(options, list(spec), shares)
         for number in range(batches):
             _between(rng, both, number)
@@ -85,8 +83,7 @@ def _update(rng: Rng, both: list[EdgeStore], size: int) -> None:
     kinds = rng.random(size) >= rng.choice([0.0, 0.0, 0.4, 1.0])
     columns = {
         name: (
-            rng.integers(0, 9, size if width is None else (size, width))
-            * (0.1 if dtype == "f8" else 1)
+            rng.integers(0, 9, shape_of(size, width)) * (0.1 if dtype == "f8" else 1)
         ).astype(dtype)  # all bits of a float64
         for name, (dtype, width) in store.columns.items()
     }

@@ -106,10 +106,9 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
 
 def walk(seed: int) -> None:
     """Apply drawn batches to a store and its model, and compare them after each."""
-    from tests.dynamic.test_batches import Batches
+    from tests.dynamic.test_batches import begun
 
     rng = np.random.default_rng(seed)
-    machine: Any = Batches()
 
     def choose(*choices: Any) -> Any:
         return choices[rng.integers(len(choices))]
@@ -117,17 +116,14 @@ def walk(seed: int) -> None:
     def dead(_: Any) -> list[int]:
         return [int(rng.choice(np.flatnonzero(machine.model.living)))]
 
-    machine.begin(
-        options={
-            "directed": choose(True, False), "capacity": None,
-            "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
-            "loops": "keep",
-        },
-        columns=choose("weight", "weight", "half", "several"), count=6,
-        shares=choose((0, 0), (0, 0), (0, 0), (8, 4)), built=choose("in", "both"),
-        has_ids=choose(True, False),
-    )  # fmt: skip
-    try:
+    options = {
+        "directed": choose(True, False), "count": 6,
+        "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
+        "columns": choose("weight", "weight", "half", "several"),
+        "shares": choose((0, 0), (0, 0), (0, 0), (8, 4)), "built": choose("in", "both"),
+        "has_ids": choose(True, False),
+    }  # fmt: skip
+    with begun(**options) as machine:
         for _ in range(14):
             what = rng.integers(12)
             if what == 0:
@@ -142,8 +138,6 @@ def walk(seed: int) -> None:
                     options={"copies": choose("all", "first", "last")}, fails=False,
                 )  # fmt: skip
             machine.is_as_the_model()
-    finally:
-        machine.teardown()
 
 
 def find_faults() -> None:
