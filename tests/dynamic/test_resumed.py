@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import (
-    _paths,
     bfs,
     connected_components,
     label_propagation,
@@ -24,8 +24,6 @@ from featgraph.algorithms import (
 from featgraph.algorithms._following import Following
 from featgraph.algorithms.bfs import verify_bfs
 from featgraph.algorithms.label_propagation import verify_label_propagation
-from featgraph.algorithms.sssp import verify_sssp
-from featgraph.algorithms.sswp import verify_sswp
 
 #: Vertices, of which the first ones stay; and batches of each graph.
 VERTICES, STAY = 60, 4
@@ -38,7 +36,7 @@ def lengths(rng: np.random.Generator, weighted: bool, count: int) -> dict[str, A
     return {"weights": values} if weighted else {}
 
 
-def drawn(rng: np.random.Generator, edges: int, weighted: bool) -> fg.DynamicGraph:
+def drawn(rng: np.random.Generator, weighted: bool, edges: int = 90) -> Any:
     return fg.DynamicGraph.from_edges(
         *rng.integers(0, VERTICES, (2, edges)), vertex_count=VERTICES,
         directed=bool(rng.integers(2)), target="cpu",
@@ -70,16 +68,19 @@ def change(rng: np.random.Generator, graph: fg.DynamicGraph, weighted: bool) -> 
 
 
 def run(
-    seed: int, call: Callable[[Any], Any], compare: Callable[..., None], edges: int
-) -> None:
-    """Update a result behind batches, and compare it with what a new call returns."""
+    seed: int, call: Callable[[Any], Any], answer: str, compare: Callable[..., None],
+    edges: int = 90,
+) -> None:  # fmt: skip
+    """Update a result behind batches, and compare it with the result of a new call."""
     rng = np.random.default_rng(seed)
     weighted = bool(seed % 2)
-    graph = drawn(rng, edges, weighted)
+    graph = drawn(rng, weighted, edges)
     result = call(graph)
     for _ in range(COUNT):
+        before = getattr(result, answer).copy()
         for _ in range(int(rng.choice([1, 1, 3]))):
             change(rng, graph, weighted)
+        equal(getattr(result, answer), before)
         done = result.update()
         assert done.began_anew == ""
         assert done.version == graph.version
@@ -87,53 +88,50 @@ def run(
 
 
 def equal(found: Any, wanted: Any) -> None:
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, wanted, strict=True)
 
 
-SEEDS = pytest.mark.parametrize("seed", range(4))
+def paths(verb: Any, answer: str, seeds: tuple[int, ...], *ids: int) -> Any:
+    """Return a row of `EXACT` for paths from one source, or from several together."""
+    is_one = len(ids) == 1
+    options: Any = {"sources": ids[0] if is_one else list(ids), "together": not is_one}
+
+    def verify(graph: Any, result: Any) -> None:
+        check = getattr(sys.modules[verb.__module__], f"verify_{verb.__name__}")
+        claimed = {answer: getattr(result, answer), "predecessors": result.predecessors}
+        check(graph, **options, **claimed)
+
+    return partial(verb, **options), answer, verify, 90, seeds
 
 
-@pytest.mark.drawn(2)
-@SEEDS
-def test_components(seed: int) -> None:
-    def compare(graph: Any, result: Any, fresh: Any) -> None:
-        equal(result.labels, fresh.labels)
-        assert result.count == fresh.count
-
-    run(seed, connected_components, compare, 40)
-
-
-@pytest.mark.drawn(2)
-@SEEDS
-def test_levels(seed: int) -> None:
-    def compare(graph: Any, result: Any, fresh: Any) -> None:
-        equal(result.levels, fresh.levels)
-        verify_bfs(graph, 1, result.levels, result.parents)
-
-    run(seed, lambda graph: bfs(graph, 1), compare, 90)
+#: Name -> call, answer, verifier, number of edges, and seeds: odd ones draw weights.
+EXACT = {
+    "components": (connected_components, "labels", lambda *_: None, 40, range(4)),
+    "levels": (
+        partial(bfs, sources=1), "levels",
+        lambda graph, result: verify_bfs(graph, 1, result.levels, result.parents),
+        90, range(4),
+    ),
+    "distances": paths(sssp, "distances", (0, 1), 1),
+    "distances together": paths(sssp, "distances", (2, 3), 1, 3),
+    "widths": paths(sswp, "widths", (1,), 1),
+    "widths together": paths(sswp, "widths", (3,), 1, 3),
+}  # fmt: skip
 
 
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize(
-    ("call", "answer", "verify", "seed"),
-    [
-        *((sssp, "distances", verify_sssp, seed) for seed in range(4)),
-        *((sswp, "widths", verify_sswp, seed) for seed in (1, 3)),  # with weights
-    ],
+    ("name", "seed"), [(name, seed) for name, row in EXACT.items() for seed in row[-1]]
 )
-def test_paths(
-    call: Callable[..., Any], answer: str, verify: Callable[..., None], seed: int
-) -> None:
-    together = seed > 1
-    sources = [1, 3] if together else 1
+def test_exact_answers(name: str, seed: int) -> None:
+    call, answer, verify, edges, _ = EXACT[name]
 
     def compare(graph: Any, result: Any, fresh: Any) -> None:
-        found = getattr(result, answer)
-        equal(found, getattr(fresh, answer))
-        verify(graph, sources, found, result.predecessors, together=together)
+        equal(getattr(result, answer), getattr(fresh, answer))
+        assert getattr(result, "count", 0) == getattr(fresh, "count", 0)
+        verify(graph, result)
 
-    run(seed, lambda graph: call(graph, sources, together=together), compare, 90)
+    run(seed, call, answer, compare, edges)
 
 
 def exact(graph: fg.Graph) -> Any:
@@ -152,21 +150,27 @@ def exact(graph: fg.Graph) -> Any:
     return y / y.sum()
 
 
-@SEEDS
-def test_ranks(seed: int) -> None:
-    options: dict[str, Any] = [
-        {}, {"tol": 1e-4}, {"epsilon": 1e-4, "tol": None}, {"dangling": "renormalize"},
-    ][seed]  # fmt: skip
+@pytest.mark.parametrize(
+    ("seed", "options"),
+    [
+        (0, {}), (1, {"tol": 1e-4}), (2, {"epsilon": 1e-4, "tol": None}),
+        (3, {"dangling": "renormalize"}), (1, {"dtype": np.float64}),
+    ],
+)  # fmt: skip
+def test_ranks(seed: int, options: dict[str, Any]) -> None:
     epsilon = options.get("epsilon", ALPHA * (options.get("tol", 1e-6) or 0))
+    dtype = options.get("dtype", np.float32)
+    rounding = 1e-9 if dtype == np.float64 else 1e-6
 
     def compare(graph: Any, result: Any, fresh: Any) -> None:
         bound = graph.living_count * epsilon / (1 - ALPHA)
-        assert np.abs(result.ranks - exact(graph)).sum() <= bound + 1e-6
-        assert result.ranks.dtype == np.float32
+        assert np.abs(result.ranks - exact(graph)).sum() <= bound + rounding
+        assert result.ranks.dtype == dtype
         assert abs(result.ranks.sum() - 1) < 1e-5
         assert result.converged
 
-    run(seed, lambda graph: pagerank(graph, alpha=ALPHA, **options), compare, 120)
+    run(seed, lambda graph: pagerank(graph, alpha=ALPHA, **options), "ranks", compare,
+        120)  # fmt: skip
 
 
 def test_shares_follow_out_degrees() -> None:
@@ -226,7 +230,7 @@ def resumes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("resumes")
-@SEEDS
+@pytest.mark.parametrize("seed", range(4))
 def test_labels(seed: int) -> None:
     options: dict[str, Any] = [
         {}, {"epsilon": 1e-5}, {"alpha": 1.0, "direction": "push"},
@@ -241,7 +245,7 @@ def test_labels(seed: int) -> None:
     def call(graph: Any) -> Any:
         return spread_labels(graph, Seeds(graph, are_rows), **options)
 
-    run(seed, call, compare, 90)
+    run(seed, call, "labels", compare)
 
 
 @pytest.mark.usefixtures("resumes")
@@ -309,33 +313,6 @@ def test_labels_begin_anew_where_a_call_evaluates_little() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "module", "answer"),
-    [(spread_labels, LABELS, "labels"), (lambda g: bfs(g, 0), _paths, "levels")],
-)
-def test_an_update_behind_an_error_begins_anew(
-    call: Any, module: Any, answer: str, monkeypatch: pytest.MonkeyPatch, resumes: None
-) -> None:
-    """`fg.trim` resets vertices once, though the update may end behind it."""
-    graph = fg.DynamicGraph.from_edges(
-        [0, 1, 2, 0, 3, 0], [1, 2, 1, 3, 4, 4], target="cpu"
-    )
-    result = call(graph)
-    graph.insert_edges([0], [2])
-    assert result.update().began_anew == ""
-    graph.delete_edges([0, 0, 0], [1, 2, 4])
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "spread", None)
-        with pytest.raises(TypeError):
-            result.update()
-    done = result.update()
-    equal(getattr(result, answer), getattr(call(graph), answer))
-    assert done.began_anew == "an update ended in an error"
-    graph.insert_edges([0], [1])
-    assert result.update().began_anew == ""
-    equal(getattr(result, answer), getattr(call(graph), answer))
-
-
-@pytest.mark.parametrize(
     ("call", "why"),
     [
         (lambda g: pagerank(g, personalization={0: 1.0}), "personalization= was given"),
@@ -352,7 +329,7 @@ def test_an_update_behind_an_error_begins_anew(
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
     rng = np.random.default_rng(0)
-    graph = drawn(rng, 90, True)
+    graph = drawn(rng, True)
     if "type" in why:  # wider than that of the ranks
         ends, weights = (graph.sources, graph.targets), graph.weights
         wide = np.asarray(weights, np.float64)
@@ -362,22 +339,15 @@ def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
     assert why in result.update().began_anew
 
 
-def test_ranks_of_a_wider_type_follow() -> None:
-    rng = np.random.default_rng(1)
-    graph = drawn(rng, 90, True)
-    result = pagerank(graph, alpha=ALPHA, dtype=np.float64)
-    for _ in range(12):
-        change(rng, graph, True)
-        assert result.update().began_anew == ""
-        bound = graph.living_count * ALPHA * 1e-6 / (1 - ALPHA) + 1e-9
-        assert np.abs(result.ranks - exact(graph)).sum() <= bound
-    assert result.ranks.dtype == np.float64
+def set_few(patch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Have updates take no changes for few."""
+    for module in modules:
+        patched = importlib.import_module(f"featgraph.algorithms.{module}")
+        patch.setattr(patched, "FEW", 0)
 
 
 def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("_following", "_paths", "connected_components"):
-        patched = importlib.import_module(f"featgraph.algorithms.{module}")
-        monkeypatch.setattr(patched, "FEW", 0)
+    set_few(monkeypatch, "_following", "_paths", "connected_components")
     chain = np.arange(199)
     broom = np.minimum(chain, 4)
     graph = fg.DynamicGraph.from_edges(broom, chain + 1, directed=False, target="cpu")
@@ -402,8 +372,7 @@ def test_deep_graphs_begin_anew(
     leaves: int, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where most labels come along six edges, at once; else after more of them."""
-    patched = importlib.import_module("featgraph.algorithms._following")
-    monkeypatch.setattr(patched, "FEW", 0)
+    set_few(monkeypatch, "_following")
     chain = np.arange(199)
     both = np.append(chain, np.zeros(leaves, int)), np.arange(1, 200 + leaves)
     graph = fg.DynamicGraph.from_edges(*both, directed=False, target="cpu")
@@ -433,10 +402,9 @@ def test_updates_need_trimming_and_degrees(
         patch.setattr(
             "featgraph.runtime.loops.run_state.warn_of_losses", lambda *_: None
         )
-        paths = partial(test_paths, sssp, "distances", verify_sssp)
-        for check in (test_components, test_levels, paths):
+        for name in ("components", "levels", "distances"):
             with pytest.raises(AssertionError):
-                check(1)
+                test_exact_answers(name, 1)
         patch.setattr(LABELS, "LEAST_EVALUATED", 0)
         with pytest.raises(AssertionError, match="the row is zero though labels"):
             test_labels(1)
@@ -456,7 +424,7 @@ def test_updates_need_trimming_and_degrees(
 def test_as_many_deletions_as_were_too_many_begin_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_paths, "FEW", 0)
+    set_few(monkeypatch, "_paths")
     count = 64
     graph = fg.DynamicGraph.from_edges(
         np.arange(count - 1), np.arange(1, count), target="cpu"
