@@ -13,7 +13,7 @@ from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from tests.dynamic.model import edges_in, set_shares, shape_of
 
-__all__ = ["check_batches", "require_same"]
+__all__ = ["check_batches", "require_same", "require_values", "stores_of"]
 
 Rng = np.random.Generator
 _SHARES = (8, 4), (0, 0), (0, 0), (0, 1)
@@ -34,10 +34,7 @@ def check_batches(rng: Rng, vertex_count: int, batches: int, sizes: list[int]) -
         spec["weight"] = chosen, None
     if duplicates not in {"sum", "min", "max"} and rng.random() < 0.4:
         spec["time"] = np.dtype("i4"), 3
-    both = [
-        EdgeStore(vertex_count, columns=spec, target=target, **options)
-        for target in ("cpu", "cuda")
-    ]
+    both = stores_of(vertex_count, columns=spec, **options)
     with pytest.MonkeyPatch.context() as patch:
         shares = _SHARES[rng.integers(4)]
         set_shares(patch, *shares)
@@ -46,6 +43,11 @@ def check_batches(rng: Rng, vertex_count: int, batches: int, sizes: list[int]) -
             _between(rng, both, number)
             _update(rng, both, int(rng.choice(sizes)))
             require_same(both)
+
+
+def stores_of(vertex_count: int, **options: Any) -> list[EdgeStore]:
+    """Return an empty store on each target."""
+    return [EdgeStore(vertex_count, target=t, **options) for t in ("cpu", "cuda")]
 
 
 def _between(rng: Rng, both: list[EdgeStore], number: int) -> None:
@@ -117,6 +119,15 @@ def require_same(both: list[EdgeStore]) -> None:
     for name in ("inserted", "deleted", "changed"):
         for one, other in zip(*(getattr(c, name) for c in changes), strict=True):
             assert one.tolist() == other.tolist(), name
+
+
+def require_values(found: Any, wanted: Any, is_exact: bool) -> None:
+    """Require the same values by name, or close ones."""
+    for name, value in wanted.items():
+        if is_exact:
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+        else:
+            np.testing.assert_allclose(found[name], value, 1e-4, 1e-4, err_msg=name)
 
 
 def _kept(store: EdgeStore) -> dict[str, Any]:

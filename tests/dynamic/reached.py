@@ -50,38 +50,26 @@ def keep_ids(graph: fg.DynamicGraph) -> None:
     graph._keeper = fg.State(graph, kept=fg.edge_property(0))  # type: ignore[attr-defined]
 
 
-def batches_to(
-    sources: Any,
-    targets: Any,
-    rng: Rng,
-    *,
-    vertex_count: int,
-    directed: bool,
-    **more: Any,
-) -> fg.DynamicGraph:
-    """Return a graph with some edges, which came between others that have left.
+def batches_to(graph: fg.Graph, rng: Rng) -> fg.DynamicGraph:
+    """Return an equal graph, whose edges came between others that have left.
 
     Edges have ids from the first one on.
     """
-    graph = fg.DynamicGraph.from_edges(
-        vertex_count=vertex_count, directed=directed,
-        **{name: values[:0] for name, values in more.items()},
-    )  # fmt: skip
-    keep_ids(graph)
-    ends = np.stack([sources, targets])
-    for rows in np.array_split(np.arange(ends.shape[1]), 5):
-        own = {name: values[rows] for name, values in more.items()}
+    made = fg.DynamicGraph.from_edges(
+        vertex_count=graph.vertex_count, directed=graph.directed
+    )
+    keep_ids(made)
+    ends = np.stack([graph.sources, graph.targets])
+    for own in np.array_split(ends, 5, axis=1):
         extra = ends[::-1, rng.permutation(ends.shape[1])[:30]]
-        is_other = ~graph.contains(*extra)
+        is_other = ~made.contains(*extra)
         is_other &= ~np.isin(_keys(extra), [*_keys(ends), *_keys(ends[::-1])])
-        extra = extra[:, is_other]
-        if not rows.size:
+        if not own.size:
             continue
-        some = {name: np.resize(values, extra.shape[1]) for name, values in own.items()}
-        graph.insert_edges(*extra, **some)
-        graph.insert_edges(*ends[:, rows], **own)
-        graph.delete_edges(*extra)
-    return graph
+        made.insert_edges(*extra[:, is_other])
+        made.insert_edges(*own)
+        made.delete_edges(*extra[:, is_other])
+    return made
 
 
 def _keys(ends: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Batches and programs on an emulated GPU: they leave what they leave on the CPU."""
+"""Batches, programs and dead vertices on an emulated GPU: as on the CPU."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
 from featgraph.cuda import arrays
 from featgraph.dynamic import gpu_pools, kernels_cpu, pools, views
-from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
+from featgraph.runtime.loops.replay_report import ReplayReport
 from tests.bank import BY_NAME
-from tests.dynamic.model import edges_in
-from tests.dynamic.pairs import check_batches, require_same
+from tests.dynamic.model import edges_in, set_shares, update
+from tests.dynamic.pairs import check_batches, require_same, require_values, stores_of
+from tests.dynamic.test_dead_in_algorithms import check_dead
+from tests.dynamic.test_living import path
 from tests.dynamic.test_programs import ran
 from tests.dynamic.test_resumed import require_labels, spread_labels
 from tests.simt.emulator import EmulationError
 from tests.simt.gpu import Gpu, emulated_gpu, pauses
+from tests.simt.test_watched_loops import have_loops
 from tests.unit.test_hops import calls_within
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -124,15 +127,14 @@ def have_parts(gpu: Gpu) -> None:
 
 def check_long_rows(rng: np.random.Generator) -> None:
     """Require the same of two long rows that lose and get many edges at a time."""
-    both = [EdgeStore(160, duplicates="last", target=t) for t in ("cpu", "cuda")]
+    both = stores_of(160, duplicates="last")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-            patch.setattr(stores, name, 0)
+        set_shares(patch)
         for size, share in ((150, 1.0), (30, 0.0), (60, 0.5)):  # rows keep their runs
             ends = rng.permutation(160)[:size], np.where(rng.random(size) < 0.8, 7, 3)
             kinds = rng.random(size) < share
             for store in both:
-                store.apply(store.checked(*ends, kinds, {}, 160))
+                update(store, *ends, kinds)
             require_same(both)
 
 
@@ -149,18 +151,13 @@ def test_lanes_in_drawn_orders(
 ) -> None:
     """One row gets everything; no answer depends on which lane comes first."""
     have_blocks(monkeypatch, *BY_BLOCKS[blocks])
-    both = [
-        EdgeStore(40, duplicates="last", columns=SPEC, target=target)
-        for target in ("cpu", "cuda")
-    ]
-    rng = np.random.default_rng(4)
+    both, rng = stores_of(40, duplicates="last", columns=SPEC), np.random.default_rng(4)
     with pauses(5):
         for _ in range(3):
             ends = np.stack([rng.integers(0, 5, 40), np.full(40, 7)])
             weights = {"weight": rng.random(40)}
             for store in both:
-                kinds = np.arange(40) % 3 > 0
-                store.apply(store.checked(*ends, kinds, weights, 40))
+                update(store, *ends, np.arange(40) % 3 > 0, weights)
     require_same(both)
 
 
@@ -253,9 +250,9 @@ def test_planted_faults_are_found() -> None:
 def short_hubs(gpu: Gpu) -> Iterator[Callable[[str], None]]:
     """Have short rows be hubs, on the GPU and in pools of a target."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (protocol, cuda_device, cuda_sets, traits, views):
-            patch.setattr(module, "HUB_DEGREE", HUB)
-        patch.setattr(views, "HUB", HUB)
+        set_hub_degree(patch, HUB)
+        for name in ("HUB_DEGREE", "HUB"):
+            patch.setattr(views, name, HUB)
 
         def choose(target: str) -> None:
             least = HUB if target == "cuda" else 2048
@@ -263,6 +260,12 @@ def short_hubs(gpu: Gpu) -> Iterator[Callable[[str], None]]:
                 patch.setattr(module, "HUB", least)
 
         yield choose
+
+
+def set_hub_degree(patch: pytest.MonkeyPatch, degree: int) -> None:
+    """Have rows of so many edges be hubs of kernels."""
+    for module in (protocol, cuda_device, cuda_sets, traits):
+        patch.setattr(module, "HUB_DEGREE", degree)
 
 
 def changed(target: str, *, directed: bool) -> fg.DynamicGraph:
@@ -286,22 +289,47 @@ def changed(target: str, *, directed: bool) -> fg.DynamicGraph:
 @pytest.mark.drawn(56)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
+    check_program(short_hubs, name)
+
+
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("label_propagation", {"schedule": "warp_segmentation"}),
+        ("label_propagation", {"schedule": "virtual_warp", "lanes_per_vertex": 8}),
+        ("bfs", {"schedule": "balanced_push", "direction": "push"}),
+        ("edge_atomics", {"schedule": "balanced_push", "direction": "push"}),
+    ],
+)
+def test_schedules(
+    short_hubs: Callable[[str], None], name: str, options: dict[str, Any]
+) -> None:
+    check_program(short_hubs, name, **options)
+
+
+def check_program(short_hubs: Callable[[str], None], name: str, **options: Any) -> None:
+    """Run it behind batches, among dead vertices, and from some; so does the CPU."""
     program, found = BY_NAME[name], []
     for target in ("cpu", "cuda"):
         short_hubs(target)
         graph = changed(target, directed=not program.undirected)
-        found.append(ran(graph, program, program.widths[0]))
-        ends = np.arange(20), np.full(20, 3)  # the hub alone has other lists
-        graph.insert_edges(*ends, weights=np.ones(20, np.float32))
-        again = ran(graph, program, program.widths[0])
-        found[-1] |= {f"{name} again": value for name, value in again.items()}
-    for value, wanted in found[0].items():
-        if program.exact:
-            np.testing.assert_array_equal(found[1][value], wanted, err_msg=value)
-        else:
-            np.testing.assert_allclose(
-                found[1][value], wanted, 1e-4, 1e-4, err_msg=value
-            )
+        run = partial(
+            ran,
+            graph,
+            program,
+            program.widths[0],
+            **options if target == "cuda" else {},
+        )
+        runs = [run()]
+        graph.delete_vertices(np.arange(4, 61, 3))
+        graph.insert_vertices(2)
+        ends = np.resize(np.flatnonzero(graph.living)[:-2], 60), np.full(60, 3)
+        graph.insert_edges(*ends, weights=np.ones(60, np.float32))
+        found.append([*runs, run(), run(active=np.flatnonzero(graph.living)[::3])])
+    for (ours, counts), (theirs, wanted) in zip(*found, strict=True):
+        require_values(theirs, ours, program.exact)
+        assert wanted == counts
 
 
 def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,17 +423,15 @@ def test_plans_find_what_the_host_must_refuse(
 ) -> None:
     """Batches of the GPU do not pass the host, unless some update is refused there."""
     have_blocks(monkeypatch, few, 2, 32)
-    graphs, spec = [], {"weight": (np.dtype(np.float32), None)}
-    for target in ("cpu", "cuda"):
-        store = EdgeStore(
-            20, duplicates="last", loops=loops, columns=spec, target=target
-        )
-        graphs.append(fg.DynamicGraph(store))
-        graphs[-1].insert_edges([4, 0], [1, 9], weights=[1, 1])
-        graphs[-1].delete_vertices([4, 9])
-        graphs[-1].insert_vertices(1)  # vertex 4 comes back
+    spec = {"weight": (np.dtype(np.float32), None)}
+    stores = stores_of(20, duplicates="last", loops=loops, columns=spec)
+    graphs = [fg.DynamicGraph(store) for store in stores]
+    for graph in graphs:
+        graph.insert_edges([4, 0], [1, 9], weights=[1, 1])
+        graph.delete_vertices([4, 9])
+        graph.insert_vertices(1)  # vertex 4 comes back
 
-    def update(u: list[int], v: list[int], weights: list[float]) -> list[str]:
+    def insert(u: list[int], v: list[int], weights: list[float]) -> list[str]:
         found = []
         for graph, place in zip(graphs, (np.asarray, arrays.upload), strict=True):
             ends = [place(np.array(e, np.int32)) for e in (u, v)]
@@ -418,7 +444,7 @@ def test_plans_find_what_the_host_must_refuse(
         return found
 
     for _ in range(2):  # the second one gives edges other weights
-        found = update([3, 4, 5], [6, 4 if loops == "keep" else 5, 2], [1, 2, 3])
+        found = insert([3, 4, 5], [6, 4 if loops == "keep" else 5, 2], [1, 2, 3])
         assert "inserted" in found[0]
         assert found[0] == found[1]
         assert 12 not in gpu.downloads, "the ends or the weights"
@@ -427,7 +453,7 @@ def test_plans_find_what_the_host_must_refuse(
         (([3, 7], [20, 1]), 1.0, "vertex"), (([3, 7], [5, 1]), np.nan, "number"),
         (([3, 7], [3, 1]), 1.0, {"error": "a loop"}.get(loops, "inserted")),
     ]:  # fmt: skip
-        found = update(*ends, [1.0, weight])
+        found = insert(*ends, [1.0, weight])
         assert text in found[0]
         assert found[0] == found[1]
     for graph in graphs:
@@ -440,10 +466,8 @@ def test_small_batches_of_the_gpu_outgrow_a_pool(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a batch is planned twice, then for all rows."""
-    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-        monkeypatch.setattr(stores, name, 0)
-    both = [EdgeStore(9, duplicates="last", target=t) for t in ("cpu", "cuda")]
-    rng = np.random.default_rng(3)
+    set_shares(monkeypatch)
+    both, rng = stores_of(9, duplicates="last"), np.random.default_rng(3)
     for number in range(12):
         ends = rng.integers(0, 9, (2, 12)).astype(np.int32)
         for store, place in zip(both, (np.asarray, arrays.upload), strict=True):
@@ -459,8 +483,7 @@ def test_a_small_batch_takes_few_calls(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls of Python take most of its time; their number follows from no size."""
-    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-        monkeypatch.setattr(stores, name, 0)
+    set_shares(monkeypatch)
     have_blocks(monkeypatch, 4096, 2, 64)
     rng, launch = np.random.default_rng(5), gpu.launch
 
@@ -498,17 +521,16 @@ def test_rows_are_packed_without_another_pool(
 ) -> None:
     """Rows that grow find the slots of rows that shrank; too many are refused."""
     have_blocks(monkeypatch, 4096, 1, 32)
-    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-        monkeypatch.setattr(stores, name, 0)
+    set_shares(monkeypatch)
     rng, count = np.random.default_rng(8), 20
     spec = {"weight": (np.dtype("f4"), None), "time": (np.dtype("i4"), 3)}
-    both = [EdgeStore(count, columns=spec, target=t) for t in ("cpu", "cuda")]
+    both = stores_of(count, columns=spec)
 
     def apply(ends: Any, kind: bool) -> None:
         size = len(ends[0])
         values = {"weight": rng.random(size), "time": rng.integers(0, 9, (size, 3))}
         for store in both:
-            store.apply(store.checked(*ends, kind, values if kind else {}, count))
+            update(store, *ends, kind, values if kind else {})
 
     ends = rng.integers(0, count, (2, 200))
     apply(ends, True)
@@ -532,12 +554,12 @@ def test_rows_are_packed_without_another_pool(
     version, more = both[1].version, rng.integers(0, count, (2, 300))
     weights = {"weight": np.zeros(300), "time": np.zeros((300, 3), int)}
     with pytest.raises(fg.DeviceMemoryError, match="there is no memory"):
-        both[1].apply(both[1].checked(*more, True, weights, count))
+        update(both[1], *more, True, weights)
     assert both[1].version == version
     audit(both[1])
     monkeypatch.setattr(gpu_pools.GpuRowPool, "__init__", make)
     for store in both:
-        store.apply(store.checked(*more, True, weights, count))
+        update(store, *more, True, weights)
     np.testing.assert_equal(edges_in(both[1]), edges_in(both[0]))
 
 
@@ -549,7 +571,7 @@ def test_allocations_of_a_batch_may_fail(
     store = EdgeStore(20, duplicates="last", columns=SPEC, target="cuda")
     ends = np.random.default_rng(4).integers(0, 20, (3, 2, 30))
     values, make = {"weight": np.arange(30.0)}, arrays.empty
-    store.apply(store.checked(*ends[0], True, values, 20))
+    update(store, *ends[0], True, values)
     batch, after = store.checked(*ends[1], ends[2, 0] < 12, values, 20), store.copy()
     after.apply(batch)
     for turn in range(0, 100, 6):
@@ -584,13 +606,11 @@ def test_edges_of_deleted_vertices_stay_on_the_gpu(
     rng, count = np.random.default_rng(6), 60
     ends = rng.integers(0, count, (2, 240))
     ends[1, :200] = 7
-    both = []
-    for target in ("cpu", "cuda"):
-        store = EdgeStore(count, directed=along != "undirected", target=target)
-        store.apply(store.checked(*ends, True, {}, count))
+    both = stores_of(count, directed=along != "undirected")
+    for store in both:
+        update(store, *ends)
         if along == "out":
             store.pool("out")
-        both.append(store)
     gpu.downloads.clear()
     found = [store.apply(Batch(deaths=np.array([3, 7, 9], np.int32))) for store in both]
     assert repr(found[0]) == repr(found[1])
@@ -663,3 +683,83 @@ def test_single_entries_are_written(gpu: Gpu, k: int) -> None:
 def keep(f, v, d):  # type: ignore[no-untyped-def]
     d.x[v, f] = d.x[v, f]
     return False
+
+
+# -- dead vertices
+
+
+@pytest.fixture
+def dying(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    have_loops(monkeypatch)
+    set_hub_degree(monkeypatch, 30)
+    return gpu
+
+
+@fg.gather(into="mean", combine="sum")
+def add_up(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.share[u]
+
+
+@fg.vertex
+def settle(f, v, d):  # type: ignore[no-untyped-def]
+    d.share_next[v] = (d.mean[v] + d.living_count) % 1000
+    return True
+
+
+@fg.reduce(into="total", combine="sum")
+def total(f, v, d):  # type: ignore[no-untyped-def]
+    return d.share_next[v]
+
+
+@fg.reduce(into="last", combine="max")
+def last(f, v, d):  # type: ignore[no-untyped-def]
+    return v
+
+
+shared = fg.foldmap(add_up, settle, total, last)
+
+
+def check_loops(gpu: Gpu) -> None:
+    """All living vertices commit in each superstep: that is everything."""
+    graph = path()
+    found = []
+    for target in ("cuda", "cpu"):
+        share = np.arange(70, dtype=np.int32)
+        state = fg.State(graph, share=fg.vertex_property(share, iterated=True))
+        ran = fg.iterate(shared, state, target=target, max_supersteps=12)
+        assert ran.active_counts == [6] * 12
+        assert state["last"].tolist() == [66]
+        assert state["total"].tolist() == [state["share"].sum()]
+        assert not state["share"][~graph.living].any()
+        # No vertex was excluded: all vertices are pending.
+        assert all(left.words is None for left in state.left[1].values())
+        found.append(state["share"])
+    assert sum(loop.ran for loop in gpu.loops) > 0
+    np.testing.assert_array_equal(*found)
+
+
+def test_loops_of_the_living(dying: Gpu) -> None:
+    check_loops(dying)
+
+
+def test_ids_counted_as_living_are_caught(
+    dying: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = ReplayReport.__init__
+
+    def count_ids(self: ReplayReport, *given: Any) -> None:
+        begin(self, *given)
+        self._everything = 70
+
+    monkeypatch.setattr(ReplayReport, "__init__", count_ids)
+    with pytest.raises(AssertionError):
+        check_loops(dying)
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize(
+    "name",
+    ["pagerank", "connected_components link", "bfs", "clustering", "hits", "k_core"],
+)
+def test_algorithms_of_the_living(dying: Gpu, name: str) -> None:
+    check_dead(name, "cuda")
