@@ -133,8 +133,6 @@ def walk(seed: int) -> None:
             else:
                 machine.update(
                     size=choose(1, 3, 9, 33), seed=int(rng.integers(1 << 16)),
-                    deletes=choose(0.0, 0.3, 0.5, 1.0),
-                    form=(choose(True, False), choose(True, False)),
                     options={"copies": choose("all", "first", "last")}, fails=False,
                 )  # fmt: skip
             machine.is_as_the_model()
