@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +18,7 @@ from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from tests.dynamic.model import drawn_updates, kept, set_shares
 
-__all__ = ["check_batches", "require_same", "require_values", "stores_of"]
+__all__ = ["check_batches", "printed_by", "require_same", "require_values", "stores_of"]
 
 Rng = np.random.Generator
 _SHARES = (8, 4), (0, 0), (0, 0), (0, 1)
@@ -98,6 +103,18 @@ def require_same(both: list[EdgeStore]) -> None:
         for c in changes
     ]
     assert listed[0] == listed[1]
+
+
+def printed_by(call: str, **environ: str) -> Any:
+    """Return the JSON that ``module.function()`` prints in a process of its own."""
+    module, _, name = call.rpartition(".")
+    done = subprocess.run(
+        [sys.executable, "-c", f"from {module} import {name}; {name}()"],
+        cwd=Path(__file__).parents[2], env=os.environ | environ, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def require_values(found: Any, wanted: Any, is_exact: bool) -> None:

@@ -68,23 +68,22 @@ class Batches(RuleBasedStateMachine):
 
     @initialize(
         options=st.fixed_dictionaries({
+            "count": st.integers(0, 12),
+            "columns": st.sampled_from(list(COLUMNS)),
+            "shares": st.sampled_from([(8, 4), (0, 0), (0, 0), (0, 1)]),
+            "built": st.sampled_from(["in", "out", "both"]),
+            "has_ids": st.booleans(),
             "directed": st.booleans(),
             "duplicates": st.sampled_from(
                 ["keep", "keep", "last", "last", "first", "error", "sum", "min", "max"]
             ),
             "loops": st.sampled_from(["keep", "keep", "drop", "error"]),
             "capacity": st.sampled_from([None, None, 300]),
-        }),
-        columns=st.sampled_from(list(COLUMNS)),
-        count=st.integers(0, 12),
-        shares=st.sampled_from([(8, 4), (0, 0), (0, 0), (0, 1)]),
-        built=st.sampled_from(["in", "out", "both"]),
-        has_ids=st.booleans(),
+        })
     )  # fmt: skip
-    def begin(
-        self, options: dict[str, Any], columns: str, count: int,
-        shares: tuple[int, int], built: str, has_ids: bool,
-    ) -> None:  # fmt: skip
+    def begin(self, options: dict[str, Any]) -> None:
+        names = "count", "columns", "shares", "built", "has_ids"
+        count, columns, shares, built, has_ids = map(options.pop, names)
         self.patch = pytest.MonkeyPatch()
         set_shares(self.patch, *shares)
         duplicates = options["duplicates"]
@@ -383,8 +382,10 @@ def test_first_edges_are_as_a_batch_leaves_them(
 def test_insertions_and_deletions_of_few_pairs(
     directed: bool, duplicates: str, copies: str
 ) -> None:
-    policy = {"directed": directed, "duplicates": duplicates}
-    with begun(3, "weight", "both", **policy) as machine:
+    with begun(
+        count=3, columns="weight", built="both", has_ids=True, directed=directed,
+        duplicates=duplicates,
+    ) as machine:  # fmt: skip
         for turn, size in enumerate([1, 7, 9, 40, 3, 40, 12, 30]):
             machine.patch.setattr(stores, "MERGE_SHARE", 8 * (turn % 3 == 2))
             options = {"copies": copies, "missing": "ignore"}
@@ -395,16 +396,10 @@ def test_insertions_and_deletions_of_few_pairs(
 
 
 @contextmanager
-def begun(
-    count: int, columns: str, built: str, shares: tuple[int, int] = (0, 0),
-    has_ids: bool = True, **options: Any,
-) -> Iterator[Any]:  # fmt: skip
+def begun(**options: Any) -> Iterator[Any]:
     """Yield a store and its model for rules that a test calls."""
     machine: Any = Batches()
-    machine.begin(
-        options={"loops": "keep", "capacity": None} | options, columns=columns,
-        count=count, shares=shares, built=built, has_ids=has_ids,
-    )  # fmt: skip
+    machine.begin({"loops": "keep", "capacity": None, "shares": (0, 0)} | options)
     try:
         yield machine
     finally:

@@ -7,11 +7,9 @@ import importlib
 import json
 import linecache
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,13 @@ from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
 from featgraph.runtime.loops.replay_report import ReplayReport
 from tests.bank import BY_NAME
 from tests.dynamic.model import edges_in, set_shares, update
-from tests.dynamic.pairs import check_batches, require_same, require_values, stores_of
+from tests.dynamic.pairs import (
+    check_batches,
+    printed_by,
+    require_same,
+    require_values,
+    stores_of,
+)
 from tests.dynamic.test_dead_in_algorithms import check_dead
 from tests.dynamic.test_living import path
 from tests.dynamic.test_programs import ran
@@ -238,12 +242,8 @@ def find_faults() -> None:
 
 
 def test_planted_faults_are_found() -> None:
-    code = "from tests.dynamic.test_on_gpu import find_faults; find_faults()"
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    codes = json.loads(done.stdout.splitlines()[-1])
-    assert codes == dict.fromkeys(FAULTS, FOUND), done.stderr
+    codes = printed_by("tests.dynamic.test_on_gpu.find_faults")
+    assert codes == dict.fromkeys(FAULTS, FOUND)
 
 
 @pytest.fixture

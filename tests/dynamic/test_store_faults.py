@@ -10,11 +10,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import os
-import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +21,7 @@ import pytest
 from featgraph.base import store
 from featgraph.dynamic.batches import checked_batch
 from featgraph.dynamic.store import EdgeStore
+from tests.dynamic.pairs import printed_by
 
 _KERNELS, _POOL = "kernels_cpu", "pools RowPool"
 #: So many graphs are tried at most to find a fault.
@@ -182,14 +180,8 @@ def lines_of_a_batch(count: int) -> int:
 
 
 def test_planted_faults_are_found() -> None:
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c",
-         "from tests.dynamic.test_store_faults import find_faults; find_faults()"],
-        cwd=root, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found, *lines = json.loads(done.stdout.splitlines()[-1])
+    found, *lines = printed_by(
+        "tests.dynamic.test_store_faults.find_faults", NUMBA_DISABLE_JIT="1"
+    )
     assert found.keys() == FAULTS.keys()
     assert lines[0] == lines[1] > 100
