@@ -106,6 +106,13 @@ def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -
     patch.setattr(arrays, "multiprocessors", lambda: count)
 
 
+@pytest.fixture(params=[4096, 0])
+def few(request: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have one block take batches, or two."""
+    have_blocks(monkeypatch, request.param, 2, 32)
+    return request.param
+
+
 #: The text of the most entries of a row that no sort orders, before their number.
 RANKED = "MOST_RANKED = 32", "MOST_RANKED = "
 
@@ -395,12 +402,8 @@ def test_arrays_of_the_gpu(gpu: Gpu) -> None:
     assert graphs[0].digest == graphs[1].digest
 
 
-@pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("directed", [True, False])
-def test_callers_may_overwrite_arrays_of_a_batch(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, directed: bool, few: int
-) -> None:
-    have_blocks(monkeypatch, few, 2, 32)
+def test_callers_may_overwrite_arrays_of_a_batch(few: int, directed: bool) -> None:
     graph = fg.DynamicGraph.from_edges(
         np.arange(60) % 20, np.arange(60) % 17, vertex_count=24, directed=directed,
         duplicates="last", target="cuda",
@@ -416,13 +419,9 @@ def test_callers_may_overwrite_arrays_of_a_batch(
     graph.audit()
 
 
-@pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("loops", ["keep", "drop", "error"])
-def test_plans_find_what_the_host_must_refuse(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, loops: str, few: int
-) -> None:
+def test_plans_find_what_the_host_must_refuse(gpu: Gpu, few: int, loops: str) -> None:
     """Batches of the GPU do not pass the host, unless some update is refused there."""
-    have_blocks(monkeypatch, few, 2, 32)
     spec = {"weight": (np.dtype(np.float32), None)}
     stores = stores_of(20, duplicates="last", loops=loops, columns=spec)
     graphs = [fg.DynamicGraph(store) for store in stores]
@@ -596,13 +595,11 @@ def test_allocations_of_a_batch_may_fail(
     assert turn > 12
 
 
-@pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("along", ["in", "out", "undirected"])
 def test_edges_of_deleted_vertices_stay_on_the_gpu(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, along: str, few: int
+    gpu: Gpu, few: int, along: str
 ) -> None:
     """Rows along "in" alone are swept; more edges than there is room for come again."""
-    have_blocks(monkeypatch, few, 2, 32)
     rng, count = np.random.default_rng(6), 60
     ends = rng.integers(0, count, (2, 240))
     ends[1, :200] = 7
