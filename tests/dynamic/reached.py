@@ -1,14 +1,17 @@
-"""Graphs that drawn batches have reached, and the same graphs made anew."""
+"""Graphs that drawn batches have reached, and verifiers of answers."""
 
 from __future__ import annotations
 
+import inspect
+import sys
 from typing import Any
 
 import numpy as np
 
 import featgraph as fg
+from featgraph import algorithms
 
-__all__ = ["batches_to", "reached"]
+__all__ = ["batches_to", "reached", "verify"]
 
 Rng = np.random.Generator
 
@@ -43,6 +46,13 @@ def reached(
             weights=(rng.integers(1, 64, count) / 8).astype(np.float32),
         )  # fmt: skip
     return graph
+
+
+def verify(name: str, options: dict[str, Any], *given: Any) -> None:
+    """Have the verifier of an algorithm look at an answer, with options that it has."""
+    check = getattr(sys.modules[getattr(algorithms, name).__module__], f"verify_{name}")
+    shared = inspect.signature(check).parameters.keys() & options.keys()
+    check(*given, **{option: options[option] for option in shared})
 
 
 def keep_ids(graph: fg.DynamicGraph) -> None:

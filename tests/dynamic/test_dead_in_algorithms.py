@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from inspect import getattr_static
@@ -28,6 +26,7 @@ from tests.algorithms.test_smoke import (
     V,
 )
 from tests.dynamic.doubles import emptied, spread
+from tests.dynamic.reached import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 
@@ -119,17 +118,6 @@ def call(name: str, make: Make, **options: Any) -> Any:
     return run(*args, **options_of(name, make) | options)
 
 
-def check_claims(name: str, found: Any) -> None:
-    """Have the verifier look at an answer, if it takes the arguments of the call."""
-    if name in MORE:
-        return
-    verify = getattr(sys.modules[getattr(al, name).__module__], f"verify_{name}")
-    options = options_of(name, emptied)
-    shared = inspect.signature(verify).parameters.keys() & options.keys()
-    args = (put(value, emptied) for value in CASES[name].claimed(found))
-    verify(*args, **{option: options[option] for option in shared})
-
-
 def check_same(found: Any, wanted: Any, name: str, *, is_vertex: bool) -> None:
     """Compare an answer, or what else a result has, with the ids mapped."""
     if isinstance(wanted, np.ndarray | float | int | np.generic):
@@ -174,7 +162,9 @@ def check_dead(name: str, target: str) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 def test_dead_vertices_change_no_answer(name: str) -> None:
     found = check_dead(name, "cpu")
-    check_claims(name, found)
+    if name not in MORE:
+        claimed = (put(value, emptied) for value in CASES[name].claimed(found))
+        verify(name, options_of(name, emptied), *claimed)
 
 
 @pytest.mark.drawn(4)

@@ -209,25 +209,17 @@ def test_columns_are_read_only() -> None:
     assert graph.weights_as("float64") is graph.weights
 
 
-def test_copies_are_independent() -> None:
-    graph = fg.DynamicGraph.from_edges(["a"], ["b"], names=True)
-    for other in (graph.copy(), copy.copy(graph), copy.deepcopy(graph)):
-        other.insert_edges(["c"], ["a"])
-        assert (graph.vertex_count, other.vertex_count) == (2, 3)
-        assert (graph.version, other.version) == (0, 1)
-        other.audit()
-
-
 def test_copies_have_no_names_of_dead_vertices() -> None:
     graph = fg.DynamicGraph.from_edges(["a", "b"], ["b", "c"], names=True)
     graph.delete_vertices(["b", "a"])
     graph.insert_vertices(["b"])
-    other = graph.copy()
-    assert [other.vertex_index("b"), other.vertex_index("c")] == [0, 2]
-    assert other.insert_edges(["a"], ["b"]).vertices.tolist() == [1]
-    assert other.contains(["a", "b"], ["b", "c"]).tolist() == [True, False]
-    assert graph.living_count == 2
-    other.audit()
+    for other in (graph.copy(), copy.copy(graph), copy.deepcopy(graph)):
+        assert [other.vertex_index("b"), other.vertex_index("c")] == [0, 2]
+        assert other.insert_edges(["a"], ["b"]).vertices.tolist() == [1]
+        assert other.contains(["a", "b"], ["b", "c"]).tolist() == [True, False]
+        assert (graph.version, other.version) == (2, 3)
+        assert (graph.living_count, other.living_count) == (2, 3)
+        other.audit()
     made = fg.DynamicGraph.from_graph(graph)  # of the living vertices
     assert (made.vertex_names, made.living_count) == (("b", "c"), 2)
     assert made.insert_edges(["a"], ["b"]).vertices.tolist() == [2]

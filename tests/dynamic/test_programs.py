@@ -5,9 +5,7 @@ Results have the same bits, but those of float reduces over vertices.
 
 from __future__ import annotations
 
-import inspect
 import random
-import sys
 import tracemalloc
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -24,7 +22,7 @@ from featgraph.dynamic import store as stores
 from featgraph.dynamic import views
 from tests.algorithms.test_smoke import CASES
 from tests.bank import BANK, BankProgram
-from tests.dynamic.reached import batches_to, reached
+from tests.dynamic.reached import batches_to, reached, verify
 from tests.generated.check import check
 from tests.generated.programs import generate
 from tests.strategies import seeds
@@ -348,10 +346,7 @@ def test_algorithms_have_the_answers_of_the_frozen_graph(name: str) -> None:
     found = function(*in_place(case.given, graphs), **case.options)
     wanted = function(*in_place(case.given, frozen), **case.options)
     check_same(found, wanted)
-    verify = getattr(sys.modules[function.__module__], f"verify_{name}")
-    shared = inspect.signature(verify).parameters.keys() & case.options.keys()
-    options = {name: case.options[name] for name in shared}
-    verify(*in_place(case.claimed(found), graphs), **options)
+    verify(name, case.options, *in_place(case.claimed(found), graphs))
 
 
 #: The last ones compute in float64, and the column is of float32.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,8 +21,8 @@ from featgraph.algorithms import (
     sswp,
 )
 from featgraph.algorithms._following import Following
-from featgraph.algorithms.bfs import verify_bfs
 from featgraph.algorithms.label_propagation import verify_label_propagation
+from tests.dynamic.reached import verify
 
 #: Vertices, of which the first ones stay; and batches of each graph.
 VERTICES, STAY = 60, 4
@@ -91,31 +90,26 @@ def equal(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(found, wanted, strict=True)
 
 
-def paths(verb: Any, answer: str, seeds: tuple[int, ...], *ids: int) -> Any:
-    """Return a row of `EXACT` for paths from one source, or from several together."""
-    is_one = len(ids) == 1
-    options: Any = {"sources": ids[0] if is_one else list(ids), "together": not is_one}
+def row(verb: Any, seeds: Any, *answers: str, edges: int = 90, **options: Any) -> Any:
+    """Return call, first answer, verifier, number of edges and seeds."""
 
-    def verify(graph: Any, result: Any) -> None:
-        check = getattr(sys.modules[verb.__module__], f"verify_{verb.__name__}")
-        claimed = {answer: getattr(result, answer), "predecessors": result.predecessors}
-        check(graph, **options, **claimed)
+    def check(graph: Any, result: Any) -> None:
+        claimed = {name: getattr(result, name) for name in answers}
+        verify(verb.__name__, options | claimed, graph)
 
-    return partial(verb, **options), answer, verify, 90, seeds
+    return partial(verb, **options), answers[0], check, edges, seeds
 
 
-#: Name -> call, answer, verifier, number of edges, and seeds: odd ones draw weights.
+#: Results with one right answer. Odd seeds draw weights.
 EXACT = {
-    "components": (connected_components, "labels", lambda *_: None, 40, range(4)),
-    "levels": (
-        partial(bfs, sources=1), "levels",
-        lambda graph, result: verify_bfs(graph, 1, result.levels, result.parents),
-        90, range(4),
-    ),
-    "distances": paths(sssp, "distances", (0, 1), 1),
-    "distances together": paths(sssp, "distances", (2, 3), 1, 3),
-    "widths": paths(sswp, "widths", (1,), 1),
-    "widths together": paths(sswp, "widths", (3,), 1, 3),
+    "components": row(connected_components, range(4), "labels", edges=40),
+    "levels": row(bfs, range(4), "levels", "parents", sources=1),
+    "distances": row(sssp, (0, 1), "distances", "predecessors", sources=1),
+    "distances together": row(
+        sssp, (2, 3), "distances", "predecessors", sources=[1, 3], together=True),
+    "widths": row(sswp, (1,), "widths", "predecessors", sources=1),
+    "widths together": row(
+        sswp, (3,), "widths", "predecessors", sources=[1, 3], together=True),
 }  # fmt: skip
 
 
@@ -124,12 +118,12 @@ EXACT = {
     ("name", "seed"), [(name, seed) for name, row in EXACT.items() for seed in row[-1]]
 )
 def test_exact_answers(name: str, seed: int) -> None:
-    call, answer, verify, edges, _ = EXACT[name]
+    call, answer, check, edges, _ = EXACT[name]
 
     def compare(graph: Any, result: Any, fresh: Any) -> None:
         equal(getattr(result, answer), getattr(fresh, answer))
         assert getattr(result, "count", 0) == getattr(fresh, "count", 0)
-        verify(graph, result)
+        check(graph, result)
 
     run(seed, call, answer, compare, edges)
 
