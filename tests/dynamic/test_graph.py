@@ -259,53 +259,42 @@ def _stay(f, v, d):
     return False
 
 
-def _run(graph: fg.Graph, **options: Any) -> None:
-    state = fg.State(graph, x=fg.vertex_property(0.0))
-    fg.iterate(fg.vertexmap(_stay), state, **options)
+def state_of(graph: fg.Graph) -> fg.State:
+    return fg.State(graph, x=fg.vertex_property(0.0))
+
+
+STAY, MATRIX = fg.vertexmap(_stay), sparse.csr_array(np.eye(3))
 
 
 def test_the_own_target_is_taken() -> None:
-    matrix = sparse.csr_array(np.eye(3))
-    graph = fg.DynamicGraph.from_graph(fg.Graph.from_scipy(matrix), target="cpu")
+    graph = fg.DynamicGraph.from_graph(fg.Graph.from_scipy(MATRIX), target="cpu")
     assert graph.weights.tolist() == [1.0, 1.0, 1.0]
     for target in ("auto", "cpu"):
-        _run(graph, target=target)
+        STAY(state_of(graph), target=target)
 
 
 #: Calls for a graph of three vertices, and a text of the error.
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "pickle": (pickle.dumps, "freeze"),
-    "shards": (lambda graph: graph.partition(parts=2), "freeze"),
+    "shards": (lambda g: g.partition(parts=2), "freeze"),
     "ranks": (fg.distribute, "freeze"),
-    "checkpoint": (lambda graph: _run(graph, checkpoint="somewhere"), "freeze"),
-    "target": (
-        lambda graph: fg.vertexmap(_stay)(
-            fg.State(graph, x=fg.vertex_property(0.0)), target="cuda"
-        ),
-        "freeze",
-    ),
-    "target of a run": (lambda graph: _run(graph, target="cuda"), "freeze"),
-    "matrix": (
-        lambda _: fg.DynamicGraph.from_scipy(sparse.csr_array(np.eye(3))), "from_graph"
-    ),
+    "checkpoint": (lambda g: fg.iterate(STAY, state_of(g), checkpoint="x"), "freeze"),
+    "target": (lambda g: STAY(state_of(g), target="cuda"), "freeze"),
+    "target of a run": (
+        lambda g: fg.iterate(STAY, state_of(g), target="cuda"), "freeze"),
+    "matrix": (lambda _: fg.DynamicGraph.from_scipy(MATRIX), "from_graph"),
     "sides": (
         lambda _: fg.DynamicGraph.from_graph(
-            fg.Graph.from_edges([0], [1], sides=(1, 1))
-        ),
-        "sides",
-    ),
-    "column": (lambda graph: graph.column("time"), "no column of this name"),
-    "version": (lambda graph: graph.changes(-1), "version"),
-    "later": (lambda graph: graph.changes(1), "version"),
-    "flag": (lambda graph: graph.changes(False), "version"),
-    "text": (lambda graph: graph.changes("0"), "version"),
-    "vertices": (
-        lambda graph: graph.insert_vertices(-1), r"got: +-1\n.*\[0, 2147483647\]"
-    ),
+            fg.Graph.from_edges([0], [1], sides=(1, 1))), "sides"),
+    "column": (lambda g: g.column("time"), "no column of this name"),
+    "version": (lambda g: g.changes(-1), "version"),
+    "later": (lambda g: g.changes(1), "version"),
+    "flag": (lambda g: g.changes(False), "version"),
+    "text": (lambda g: g.changes("0"), "version"),
+    "vertices": (lambda g: g.insert_vertices(-1), r"got: +-1\n.*\[0, 2147483647\]"),
     "vertex_count": (
         lambda _: fg.DynamicGraph.from_edges([0], [2], vertex_count=2),
-        r"0 <= id < 2 .*\n.*raise vertex_cou",
-    ),
+        r"0 <= id < 2 .*\n.*raise vertex_cou"),
 }  # fmt: skip
 
 
@@ -390,7 +379,7 @@ def test_weights_of_two_bytes_are_taken() -> None:
 
 def test_a_batch_waits_for_no_superstep_of_another_thread() -> None:
     graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
-    state = fg.State(graph, x=fg.vertex_property(0.0))
+    state = state_of(graph)
     found: list[BaseException] = []
 
     def insert() -> None:
@@ -406,7 +395,7 @@ def test_a_batch_waits_for_no_superstep_of_another_thread() -> None:
         if run.supersteps == 1:
             graph.insert_vertices(1)  # in the thread that runs
 
-    fg.iterate(fg.vertexmap(_stay), state, callback=look, max_supersteps=2)
+    fg.iterate(STAY, state, callback=look, max_supersteps=2)
     assert "another thread" in str(found[0])
     assert (graph.version, graph.vertex_count) == (1, 4)
     insert()

@@ -55,15 +55,11 @@ def path() -> fg.Graph:
     return with_dead(graph, living)
 
 
-def test_counts() -> None:
+def test_counts_reduces_and_commits_are_over_the_living() -> None:
     graph = path()
     assert (graph.vertex_count, graph.living_count) == (70, 6)
     assert fg.Graph.from_edges([0], [1]).living_count == 2
     assert len(fg.ActiveSet(graph, "all")) == 6
-
-
-def test_reduces_and_commits_are_over_the_living() -> None:
-    graph = path()
     state = fg.State(graph, x=fg.vertex_property(np.full(70, 5)))
     assert state["x"].sum() == 30
     passed = counted(state, target="cpu")
