@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import featgraph as fg
 from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from tests.dynamic.model import drawn_updates, kept, set_shares
 
-__all__ = ["check_batches", "printed_by", "require_same", "require_values", "stores_of"]
+__all__ = [
+    "check_arrays", "check_batches", "printed_by", "require_same", "require_values",
+    "stores_of",
+]  # fmt: skip
 
 Rng = np.random.Generator
 _SHARES = (8, 4), (0, 0), (0, 0), (0, 1)
@@ -103,6 +107,35 @@ def require_same(both: list[EdgeStore]) -> None:
         for c in changes
     ]
     assert listed[0] == listed[1]
+
+
+def check_arrays(upload: Any, vertex_count: int, size: int, downloads: Any) -> None:
+    """Require that batches of arrays on the GPU leave what those of the host leave."""
+    rng, first = np.random.default_rng(2), size * 5 // 9
+    ends = rng.integers(0, vertex_count, (2, size)).astype(np.int32)
+    weights, graphs, came = rng.random(size).astype(np.float32), [], []
+    for place in (np.asarray, upload):
+        graph = fg.DynamicGraph.from_edges(
+            *(place(e[:first]) for e in ends), weights=place(weights[:first]),
+            vertex_count=vertex_count, duplicates="last", target="cuda",
+        )  # fmt: skip
+        more = [place(array[first:]) for array in (*ends, weights)]
+        downloads.clear()
+        came.append(graph.insert_edges(*more[:2], weights=more[2]).outcomes.tolist())
+        assert 4 * (size - first) not in downloads
+        graph.delete_edges(*(place(e[: size // 10]) for e in ends))
+        with pytest.raises(GraphInputError, match="there is no such edge"):
+            graph.delete_edges(*more[:2][::-1], missing="error")
+        for bad in (-1, vertex_count):
+            pair = place(ends[0, :2]), place(np.array([3, bad], np.int32))
+            for given in (pair, pair[::-1]):
+                with pytest.raises(GraphInputError, match="vertex"):
+                    graph.delete_edges(*given)
+        graph.audit()
+        graphs.append(graph)
+    assert came[0] == came[1]
+    assert graphs[0].digest == graphs[1].digest
+    np.testing.assert_equal(graphs[0].edges(), graphs[1].edges())
 
 
 def printed_by(call: str, **environ: str) -> Any:

@@ -15,7 +15,7 @@ from featgraph import algorithms
 from tests.algorithms.test_smoke import CASES
 from tests.bank import BANK, BankProgram
 from tests.dynamic import test_programs
-from tests.dynamic.pairs import check_batches
+from tests.dynamic.pairs import check_arrays, check_batches
 from tests.dynamic.reached import reached
 from tests.dynamic.test_programs import ran, require_equal
 
@@ -143,21 +143,4 @@ def test_arrays_of_the_gpu() -> None:
     """A batch takes what other libraries have on the GPU."""
     from numba import cuda
 
-    rng = np.random.default_rng(2)
-    ends = rng.integers(0, 500, (2, 3000)).astype(np.int32)
-    weights = rng.random(3000).astype(np.float32)
-    graphs = []
-    for place in (np.asarray, cuda.to_device):
-        graph = fg.DynamicGraph.from_edges(
-            place(ends[0, :2000]), place(ends[1, :2000]), vertex_count=500,
-            weights=place(weights[:2000]), duplicates="last", target="cuda",
-        )  # fmt: skip
-        graph.insert_edges(
-            place(ends[0, 2000:]), place(ends[1, 2000:]), weights=place(weights[2000:])
-        )
-        graph.delete_edges(place(ends[0, :99]), place(ends[1, :99]))
-        graph.audit()
-        graphs.append(graph)
-    assert graphs[0].digest == graphs[1].digest
-    for one, other in zip(graphs[0].edges()[:2], graphs[1].edges()[:2], strict=True):
-        np.testing.assert_array_equal(one, other)
+    check_arrays(cuda.to_device, 500, 3000, [])

@@ -33,6 +33,7 @@ from featgraph.runtime.loops.replay_report import ReplayReport
 from tests.bank import BY_NAME
 from tests.dynamic.model import edges_in, set_shares, update
 from tests.dynamic.pairs import (
+    check_arrays,
     check_batches,
     printed_by,
     require_same,
@@ -376,30 +377,7 @@ def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_arrays_of_the_gpu(gpu: Gpu) -> None:
     """Batches that lie on the GPU do not pass the host."""
-    rng = np.random.default_rng(2)
-    ends = rng.integers(0, 20, (2, 90)).astype(np.int32)
-    weights, graphs, came = rng.random(90).astype(np.float32), [], []
-    for place in (np.asarray, arrays.upload):
-        graph = fg.DynamicGraph.from_edges(
-            place(ends[0, :50]), place(ends[1, :50]), weights=place(weights[:50]),
-            vertex_count=20, duplicates="last", target="cuda",
-        )  # fmt: skip
-        more = [place(array[50:]) for array in (*ends, weights)]
-        gpu.downloads.clear()
-        came.append(graph.insert_edges(*more[:2], weights=more[2]))
-        assert 160 not in gpu.downloads
-        graph.delete_edges(place(ends[0, :9]), place(ends[1, :9]))
-        with pytest.raises(fg.GraphInputError, match="there is no such edge"):
-            graph.delete_edges(*more[:2][::-1], missing="error")
-        for bad in (-1, 20):
-            pair = place(ends[0, :2]), place(np.array([3, bad], np.int32))
-            for given in (pair, pair[::-1]):
-                with pytest.raises(fg.GraphInputError, match="vertex"):
-                    graph.delete_edges(*given)
-        graph.audit()
-        graphs.append(graph)
-    assert came[0].outcomes.tolist() == came[1].outcomes.tolist()
-    assert graphs[0].digest == graphs[1].digest
+    check_arrays(arrays.upload, 20, 90, gpu.downloads)
 
 
 @pytest.mark.parametrize("directed", [True, False])
