@@ -18,16 +18,16 @@ Rng = np.random.Generator
 
 def reached(
     rng: Rng, vertex_count: int, *, directed: bool, batches: int = 20,
-    has_ids: bool = False, **more: Any,
+    size: int = 700, has_ids: bool = False, **more: Any,
 ) -> fg.DynamicGraph:  # fmt: skip
     """Return a graph that some batches of insertions and deletions have reached.
 
     A row is longer than those that are summed in one go, and there are copies. Edges
     have ids from before the batches, or get them when something asks.
     """
-    ends = rng.integers(0, vertex_count, (2, 700))
-    ends[1, :600] = 3
-    weights = (rng.integers(1, 64, 700) / 8).astype(np.float32)
+    ends = rng.integers(0, vertex_count, (2, size))
+    ends[1, : size * 6 // 7] = 3
+    weights = (rng.integers(1, 64, size) / 8).astype(np.float32)
     first = max(vertex_count - 20, 4)
     graph = fg.DynamicGraph.from_edges(
         *np.minimum(ends, first - 1), weights=weights, vertex_count=first,

@@ -23,6 +23,7 @@ from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.dynamic.model import kept
 from tests.dynamic.reached import reached
 from tests.dynamic.test_batches import failing_at, interrupted_at
+from tests.dynamic.test_resumed import change, living
 
 ATTRIBUTES = (
     "sources", "targets", "weights", "in_degree", "out_degree", "self_loops",
@@ -44,35 +45,17 @@ def require_same_view(graph: fg.DynamicGraph, static: fg.Graph) -> None:
         np.testing.assert_array_equal(graph.twins, static.twins)
 
 
-def change(graph: fg.DynamicGraph, rng: np.random.Generator) -> fg.DynamicGraph:
-    """Return the graph after a drawn call, or a copy."""
-    living = np.arange(graph.vertex_count)
-    living = living if graph.living is None else living[graph.living]
-    kind = rng.random()
-    if kind < 0.2 or living.size < 3:
-        graph.insert_vertices(int(rng.integers(1, 40)))
-    elif kind < 0.3:
-        graph.delete_vertices(rng.choice(living, 2, replace=False))
-    elif kind < 0.35:
-        graph.compact()
-    elif kind < 0.4:
-        return graph.copy()
-    else:
-        count = int(rng.integers(1, 60))
-        graph.update(
-            *rng.choice(living, (2, count)), rng.random(count) < 0.7,
-            weights=rng.random(count), copies=str(rng.choice(["all", "first", "last"])),
-        )  # fmt: skip
-    return graph
-
-
 @pytest.mark.parametrize("directed", [True, False])
 def test_hosts_read_the_present_version(directed: bool) -> None:
     rng = np.random.default_rng(2)
     graph = fg.DynamicGraph.from_edges(vertex_count=5, directed=directed, weights=[])
     graph.changing.degrees("in")
-    for _ in range(60):
-        graph = change(graph, rng)
+    for number in range(60):
+        change(rng, graph, True, 60)
+        if number % 9 == 8:
+            graph.compact()
+        if number % 7 == 6:
+            graph = graph.copy()
         graph.audit()
         count = graph.vertex_count
         sources, targets, columns = graph.edges()
@@ -89,22 +72,20 @@ def test_hosts_read_the_present_version(directed: bool) -> None:
             assert pool.longest_out == counts.size - 1
             kept = pool.out_counts[: counts.size]
             np.testing.assert_array_equal(kept[1:], counts[1:])
-        living = np.arange(count)
-        living = living if graph.living is None else living[graph.living]
-        frozen = graph.freeze()
-        assert living.size == graph.living_count == frozen.vertex_count
-        np.testing.assert_array_equal(living[frozen.sources], sources)
-        np.testing.assert_array_equal(living[frozen.targets], targets)
+        alive, frozen = living(graph), graph.freeze()
+        assert alive.size == graph.living_count == frozen.vertex_count
+        np.testing.assert_array_equal(alive[frozen.sources], sources)
+        np.testing.assert_array_equal(alive[frozen.targets], targets)
         np.testing.assert_array_equal(frozen.weights, columns["weight"])
-        names = None if living.size == count else living
+        names = None if alive.size == count else alive
         np.testing.assert_array_equal(frozen.vertex_names, names)
-        pairs = rng.choice(living, (2, 300))
+        pairs = rng.choice(alive, (2, 300))
         known = set(zip(sources.tolist(), targets.tolist(), strict=True))
         known |= set() if directed else {(v, u) for u, v in known}
         wanted = [pair in known for pair in zip(*pairs.tolist(), strict=True)]
         assert graph.contains(*pairs).tolist() == wanted
         rows, other = again.out_edges, graph.copy()  # rows along "out" are its own
-        for v in living[::9]:
+        for v in alive[::9]:
             some = slice(*rows.row_offsets[v : v + 2])
             np.testing.assert_array_equal(other.neighbors(v), rows.column_indices[some])
 

@@ -40,6 +40,7 @@ from tests.dynamic.pairs import (
     require_values,
     stores_of,
 )
+from tests.dynamic.reached import reached
 from tests.dynamic.test_dead_in_algorithms import check_dead
 from tests.dynamic.test_living import path
 from tests.dynamic.test_programs import ran
@@ -276,24 +277,6 @@ def set_hub_degree(patch: pytest.MonkeyPatch, degree: int) -> None:
         patch.setattr(module, "HUB_DEGREE", degree)
 
 
-def changed(target: str, *, directed: bool) -> fg.DynamicGraph:
-    """Return a graph with a hub that batches have reached."""
-    rng, count = np.random.default_rng(7), 61
-
-    def weights(size: int) -> object:
-        return (rng.integers(1, 64, size) / 8).astype(np.float32)
-
-    graph = fg.DynamicGraph.from_edges(
-        *rng.integers(0, count, (2, 150)), vertex_count=count, directed=directed,
-        target=target, weights=weights(150),
-    )  # fmt: skip
-    for _ in range(2):
-        ends = rng.integers(0, count, (2, 60))
-        ends[1, :52] = 3
-        graph.update(*ends, rng.random(60) < 0.7, weights=weights(60))
-    return graph
-
-
 @pytest.mark.drawn(56)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
@@ -321,7 +304,10 @@ def check_program(short_hubs: Callable[[str], None], name: str, **options: Any) 
     program, found = BY_NAME[name], []
     for target in ("cpu", "cuda"):
         short_hubs(target)
-        graph = changed(target, directed=not program.undirected)
+        graph = reached(
+            np.random.default_rng(7), 61, directed=not program.undirected, size=150,
+            batches=2, target=target,
+        )  # fmt: skip
         run = partial(
             ran,
             graph,

@@ -49,16 +49,16 @@ def living(graph: fg.Graph) -> Any:
     return np.arange(count) if graph.living is None else np.flatnonzero(graph.living)
 
 
-def change(rng: np.random.Generator, graph: fg.DynamicGraph, weighted: bool) -> None:
+def change(rng: Any, graph: fg.DynamicGraph, weighted: bool, most: int = 4) -> None:
     """Apply batches: edges, hubs, copies, other weights and vertices."""
-    count = int(rng.integers(0, 4))
+    count = int(rng.integers(0, most))
     if count:
         ends = rng.choice(living(graph), (2, count))
         ends[0, 0] = rng.choice([ends[0, 0], 2])  # a hub
         graph.insert_edges(*ends, **lengths(rng, weighted, count))
     sources, targets, _ = graph.edges()
     if len(sources) and rng.random() < 0.7:
-        some = rng.integers(0, len(sources), int(rng.integers(1, 4)))
+        some = rng.integers(0, len(sources), int(rng.integers(1, most)))
         graph.delete_edges(sources[some], targets[some])
     if rng.random() < 0.2:
         graph.insert_vertices(int(rng.integers(1, 3)))
