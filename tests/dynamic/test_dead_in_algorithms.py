@@ -18,6 +18,7 @@ from tests.algorithms.test_smoke import (
     CASES,
     GRAPH,
     HELD,
+    LABELS,
     LENGTHS,
     SOURCES,
     TARGETS,
@@ -62,6 +63,9 @@ MORE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "closeness_centrality harmonic": ((ARCS, [1, 4, 9]), {"batch": 2}),
     "connected_components propagate": ((ARCS,), {"method": "propagate"}),
     "connected_components link": ((GRAPH,), {"method": "link"}),
+    "connected_components asynchronous": ((GRAPH,), {"asynchronous": True}),
+    "connected_components driven": ((ARCS,), {"change_driven": True}),
+    "label_propagation driven": ((GRAPH, LABELS), {"change_driven": True}),
     "neural_network bias": ((ARCS, HELD), {"weights": LENGTHS / 9, "bias": 0.1}),
     "pagerank seeds": (
         (ARCS,), {"personalization": UNARY, "dangling": "renormalize"}),
@@ -173,19 +177,3 @@ def test_loops_over_few_vertices(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
     monkeypatch.setattr(worklist, "MOST_EDGES", 1)
     check_dead(name, "cpu")
-
-
-@pytest.mark.drawn(3)
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("label_propagation", {"change_driven": True}),
-        ("connected_components", {"asynchronous": True}),
-        ("connected_components", {"change_driven": True}),
-    ],
-)
-def test_options_of_runs(name: str, options: dict[str, Any]) -> None:
-    found = call(name, emptied, target="cpu", **options)
-    wanted = call(name, None, target="cpu", **options)
-    is_vertex = name == "connected_components"
-    check_same(found.labels[LIVING], wanted.labels, name, is_vertex=is_vertex)
