@@ -19,6 +19,7 @@ class Batched:
 
     Attributes
     ----------
+    model : Model
     loses : bool
         Whether vertices are deleted, and weights rise.
     remembers : int
@@ -31,15 +32,15 @@ class Batched:
             [], [], weights=np.zeros(0, np.int64), vertex_count=count,
             directed=directed, duplicates=duplicates, target="cpu",
         )  # fmt: skip
-        self._model = Model(directed, duplicates, "keep")
-        self._model.insert_vertices(count)
+        self.model = Model(directed, duplicates, "keep")
+        self.model.insert_vertices(count)
         self.given_directed, self._keeps = directed, keeps
         self.remembers, self.loses = 1 << 30, True
 
     @property
     def edges(self) -> dict[int, tuple[int, ...]]:
         """Number -> source, target and weight, in the order of insertion."""
-        return {e.number: (e.source, e.target, *e.values) for e in self._model.edges}
+        return {e.number: (e.source, e.target, *e.values) for e in self.model.edges}
 
     @property
     def count(self) -> int:
@@ -62,11 +63,11 @@ class Batched:
         """
         if vertices:
             self.graph.insert_vertices(vertices)
-            self._model.insert_vertices(vertices)
+            self.model.insert_vertices(vertices)
         if vertices == 2 and self.count > 20 and self.loses:
-            dead = np.flatnonzero(self._model.living)[-2:-1]
+            dead = np.flatnonzero(self.model.living)[-2:-1]
             self.graph.delete_vertices(dead)
-            self._model.delete_vertices(dead.tolist())
+            self.model.delete_vertices(dead.tolist())
         edges = self.edges
         updates = [(*edges[n], False) for n in delete if n in edges]
         for number, weight in change:
@@ -74,7 +75,7 @@ class Batched:
                 if self._keeps:
                     updates.append((*edges[number], False))
                 updates.append((*edges[number][:2], weight, True))
-        living = [*self._model.living, False, False]
+        living = [*self.model.living, False, False]
         there = {e[:2]: e[2] for e in edges.values()}
         if not self.given_directed:
             there |= {e[1::-1]: e[2] for e in edges.values()}
@@ -83,7 +84,7 @@ class Batched:
                 most = 9 if self._keeps or self.loses else there.get((s, t), 9)
                 updates.append((s, t, min(w, most), True))
         more = {"copies": "first"} if self._keeps else {}
-        self._model.update([(s, t, new, (w,)) for s, t, w, new in updates], **more)
+        self.model.update([(s, t, new, (w,)) for s, t, w, new in updates], **more)
         s, t, w, mask = np.array(updates, np.int64).reshape(-1, 4).T
         self.graph.update(s, t, insert=mask.astype(bool), weights=w, **more)
         log = self.graph._store._log

@@ -289,10 +289,7 @@ class Failing:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(np, name)
-        if name not in self.MAKERS:
-            return found
-
-        return partial(self._make, found)
+        return partial(self._make, found) if name in self.MAKERS else found
 
     def _make(self, make: Any, *arguments: Any, **options: Any) -> Any:
         if self.left[0] == 0:

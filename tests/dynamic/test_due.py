@@ -14,6 +14,7 @@ from featgraph import reference
 from featgraph.runtime.loops import run_state, worklist
 from featgraph.runtime.superstep import catch_up
 from tests.dynamic.batched import Batched, drawn_batch
+from tests.dynamic.model import Model
 
 BIG = 1 << 20
 
@@ -271,29 +272,17 @@ def test_all_is_due_where_the_log_is_too_old(remembers: int) -> None:
         check_going_on(name, 3, remembers)
 
 
-def rows_of(graph: Batched, edges: Any, along: str) -> dict[int, list[Any]]:
-    """Return which edges each vertex gathers along, with their weights."""
-    rows: dict[int, list[Any]] = {v: [] for v in range(graph.count)}
-    for number, (s, t, w) in edges.items():
-        for source, target in ((s, t), (t, s))[: 2 - graph.given_directed]:
-            if along in {"in", "both"}:
-                rows[target].append((number, source, w))
-            if along in {"out", "both"} and not (along == "both" and s == t):
-                rows[source].append((number, target, w))
-    return rows
-
-
-def named_by_the_rule(name: str, graph: Batched, then: tuple[int, Any]) -> set[int]:
+def named_by_the_rule(name: str, graph: Batched, then: Model) -> set[int]:
     """Return the vertices on which one superstep runs, found row by row."""
     along = {"out": "out", "both": "both"}.get(name, "in")
-    now, before = (rows_of(graph, e, along) for e in (graph.edges, then[1]))
-    ins, outs = (
-        [rows_of(graph, e, way) for e in (graph.edges, then[1])]
-        for way in ("in", "out")
+    known, count = len(then.living), graph.count
+    (now, before), ins, outs = (
+        (graph.model.rows(way), then.rows(way) + [[]] * (count - known))
+        for way in (along, "in", "out")
     )
-    due = set(range(then[0], graph.count))
+    due = set(range(known, count))
     active: set[int] = set()
-    for v in range(graph.count):
+    for v in range(count):
         if name != "own degrees" and now[v] != before[v]:
             due.add(v)
         degrees = [len(rows[v]) for rows in (*ins, *outs)]
@@ -303,7 +292,7 @@ def named_by_the_rule(name: str, graph: Batched, then: tuple[int, Any]) -> set[i
             active.add(v)
         if name == "active" and set(outs[0][v]) - set(outs[1][v]):
             active.add(v)
-    return due | active | {t for v in active for _, t, _ in outs[0][v]}
+    return due | active | {t for v in active for t, *_ in outs[0][v]}
 
 
 @pytest.mark.drawn(4)
@@ -318,7 +307,7 @@ def test_no_other_vertex_is_due(name: str) -> None:
         state = make_state(name, graph.graph)
         go_on(name, state)
         for _ in range(COUNT):
-            then = graph.count, dict(graph.edges)
+            then = graph.model.copy()
             graph.apply(**drawn_batch(rng, graph, PROGRAMS[name][1]))
             before = state["runs"]
             step = PROGRAMS[name][0]
