@@ -7,21 +7,15 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
 
 import featgraph as fg
 from featgraph.base.errors import DeviceMemoryError, GraphInputError
@@ -63,10 +57,10 @@ COLUMNS: dict[str, dict[str, tuple[Any, int | None]]] = {
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 31, 32, 33, 70])
 
 
-class Batches(RuleBasedStateMachine):
+class Batches(stateful.RuleBasedStateMachine):
     """All calls of a store, in any order."""
 
-    @initialize(
+    @stateful.initialize(
         options=st.fixed_dictionaries({
             "count": st.integers(0, 12),
             "columns": st.sampled_from(list(COLUMNS)),
@@ -103,7 +97,7 @@ class Batches(RuleBasedStateMachine):
         if hasattr(self, "patch"):
             self.patch.undo()
 
-    @rule(
+    @stateful.rule(
         size=SIZES,
         seed=st.integers(0, 2**16),
         options=st.fixed_dictionaries({
@@ -161,7 +155,7 @@ class Batches(RuleBasedStateMachine):
         self.seen.append((model.version, list(model.edges), list(model.living)))
         del self.seen[:-4]
 
-    @rule(count=st.integers(0, 70))
+    @stateful.rule(count=st.integers(0, 70))
     def insert_vertices(self, count: int) -> None:
         if len(self.model.living) > 200:
             return
@@ -170,14 +164,13 @@ class Batches(RuleBasedStateMachine):
         assert result.vertices.tolist() == self.model.insert_vertices(count)
         self.model.version += count > 0
 
-    @rule(data=st.data(), fails=st.booleans())
-    def delete_vertices(self, data: Any, fails: bool) -> None:
-        living = np.flatnonzero(self.model.living).tolist()
-        if not living:
+    @stateful.rule(seed=st.integers(0, 2**16), fails=st.booleans())
+    def delete_vertices(self, seed: int, fails: bool) -> None:
+        living = np.flatnonzero(self.model.living)
+        if not living.size:
             return
-        ids = data.draw(
-            st.lists(st.sampled_from(living), min_size=1, max_size=4, unique=True)
-        )
+        rng = np.random.default_rng(seed)
+        ids = rng.permutation(living)[: rng.integers(1, 5)].tolist()
         batch = Batch(deaths=np.array(sorted(ids), np.int32))
         if fails:
             fail_in_turn(self.store, batch)
@@ -188,34 +181,32 @@ class Batches(RuleBasedStateMachine):
         self.model.version += 1
         self.model.number = self.store.next_number
 
-    @rule(along=st.sampled_from(["out", "both"]))
+    @stateful.rule(along=st.sampled_from(["out", "both"]))
     def build(self, along: str) -> None:
         self.store.pool(along)
 
-    @rule()
+    @stateful.rule()
     def give_ids(self) -> None:
         self.store.give_ids()
 
-    @rule()
+    @stateful.rule()
     def compact(self) -> None:
         self.store.compact()
 
-    @rule()
+    @stateful.rule()
     def copy(self) -> None:
         self.store = self.store.copy()
 
-    @rule()
-    @precondition(lambda self: self.model.number > 40)
+    @stateful.rule()
+    @stateful.precondition(lambda self: self.model.number > 40)
     def renumber(self) -> None:
         self.store._renumber()
-        self.model.edges = [
-            Edge(e.source, e.target, k, e.values)
-            for k, e in enumerate(self.model.edges)
-        ]
+        edges = enumerate(self.model.edges)
+        self.model.edges = [replace(edge, number=k) for k, edge in edges]
         self.model.number = len(self.model.edges)
         self.seen = []
 
-    @invariant()
+    @stateful.invariant()
     def is_as_the_model(self) -> None:
         if not hasattr(self, "store"):
             return

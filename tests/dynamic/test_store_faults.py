@@ -12,7 +12,6 @@ import inspect
 import json
 import sys
 import textwrap
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,9 +110,6 @@ def walk(seed: int) -> None:
     def choose(*choices: Any) -> Any:
         return choices[rng.integers(len(choices))]
 
-    def dead(_: Any) -> list[int]:
-        return [int(rng.choice(np.flatnonzero(machine.model.living)))]
-
     options = {
         "directed": choose(True, False), "count": 6,
         "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
@@ -125,7 +121,7 @@ def walk(seed: int) -> None:
         for _ in range(14):
             what = rng.integers(12)
             if what == 0:
-                machine.delete_vertices(data=SimpleNamespace(draw=dead), fails=False)
+                machine.delete_vertices(seed=int(rng.integers(1 << 16)), fails=False)
             elif what == 1:
                 machine.insert_vertices(count=choose(1, 2))
             else:
