@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
+from tests.dynamic.model import Model
 
 __all__ = ["Batched", "drawn_batch"]
 
 
 class Batched:
-    """An `fg.DynamicGraph`, and its edges by number in the order of insertion.
+    """An `fg.DynamicGraph`, and its edges as a `Model` has them.
 
     Copies are kept, and a deletion takes the oldest one; or the last weight counts.
 
     Attributes
     ----------
-    edges : dict of int to (int, int, int)
-        Number -> source, target and weight.
+    model : Model
     loses : bool
         Whether vertices are deleted, and weights rise.
     remembers : int
@@ -27,24 +27,25 @@ class Batched:
     """
 
     def __init__(self, count: int, *, directed: bool, keeps: bool) -> None:
+        duplicates = "keep" if keeps else "last"
         self.graph = fg.DynamicGraph.from_edges(
             [], [], weights=np.zeros(0, np.int64), vertex_count=count,
-            directed=directed, duplicates="keep" if keeps else "last", target="cpu",
+            directed=directed, duplicates=duplicates, target="cpu",
         )  # fmt: skip
-        self.given_directed, self._keeps, self._next = directed, keeps, 0
-        self.edges: dict[int, tuple[int, int, int]] = {}
+        self.model = Model(directed, duplicates, "keep")
+        self.model.insert_vertices(count)
+        self.given_directed, self._keeps = directed, keeps
         self.remembers, self.loses = 1 << 30, True
+
+    @property
+    def edges(self) -> dict[int, tuple[int, ...]]:
+        """Number -> source, target and weight, in the order of insertion."""
+        return {e.number: (e.source, e.target, *e.values) for e in self.model.edges}
 
     @property
     def count(self) -> int:
         """The number of ids."""
         return self.graph.vertex_count
-
-    @property
-    def living(self) -> Any:
-        """Which ids have a vertex."""
-        living = self.graph.living
-        return np.ones(self.count, bool) if living is None else living
 
     def fresh(self) -> fg.Graph:
         """Return a graph that never was another."""
@@ -62,44 +63,33 @@ class Batched:
         """
         if vertices:
             self.graph.insert_vertices(vertices)
+            self.model.insert_vertices(vertices)
         if vertices == 2 and self.count > 20 and self.loses:
-            dead = np.flatnonzero(self.living)[-vertices:-1]
+            dead = np.flatnonzero(self.model.living)[-2:-1]
             self.graph.delete_vertices(dead)
-            gone = set(dead.tolist())
-            self.edges = {n: e for n, e in self.edges.items() if gone.isdisjoint(e[:2])}
-        updates = [(*self.edges[n], False) for n in delete if n in self.edges]
+            self.model.delete_vertices(dead.tolist())
+        edges = self.edges
+        updates = [(*edges[n], False) for n in delete if n in edges]
         for number, weight in change:
-            if number in self.edges and number not in delete:
+            if number in edges and number not in delete:
                 if self._keeps:
-                    updates.append((*self.edges[number], False))
-                updates.append((*self.edges[number][:2], weight, True))
-        living = np.append(self.living, np.zeros(2, bool))
-        there = {e[:2]: e[2] for e in self.edges.values()}
+                    updates.append((*edges[number], False))
+                updates.append((*edges[number][:2], weight, True))
+        living = [*self.model.living, False, False]
+        there = {e[:2]: e[2] for e in edges.values()}
         if not self.given_directed:
-            there |= {e[1::-1]: e[2] for e in self.edges.values()}
+            there |= {e[1::-1]: e[2] for e in edges.values()}
         for s, t, w in np.array(insert, np.int64).reshape(-1, 3).tolist():
-            if living[[s, t]].all():  # with "last", a copy may not weigh more
+            if living[s] and living[t]:  # with "last", a copy may not weigh more
                 most = 9 if self._keeps or self.loses else there.get((s, t), 9)
                 updates.append((s, t, min(w, most), True))
-        for s, t, w, inserts in updates:
-            self._update((s, t), w, inserts)
-        s, t, w, mask = np.array(updates, np.int64).reshape(-1, 4).T
         more = {"copies": "first"} if self._keeps else {}
+        self.model.update([(s, t, new, (w,)) for s, t, w, new in updates], **more)
+        s, t, w, mask = np.array(updates, np.int64).reshape(-1, 4).T
         self.graph.update(s, t, insert=mask.astype(bool), weights=w, **more)
         log = self.graph._store._log
         while len(log._records) > self.remembers:
             log._size -= log._records.popleft().size
-
-    def _update(self, pair: tuple[int, int], weight: int, inserts: bool) -> None:
-        same = {pair} if self.given_directed else {pair, pair[::-1]}
-        known = next((n for n, e in self.edges.items() if e[:2] in same), None)
-        if not inserts:
-            self.edges.pop(known, None)
-        elif known is None or self._keeps:
-            self.edges[self._next] = (*pair, weight)
-            self._next += 1
-        else:
-            self.edges[known] = (*self.edges[known][:2], weight)
 
 
 def drawn_batch(
@@ -115,14 +105,15 @@ def drawn_batch(
     count, most = graph.count + vertices, int(rng.choice([0, 1, 4, 9]))
     ends = rng.integers(0, max(count, 1), (most if count else 0, 2))
     ends[rng.random(len(ends)) < 0.3, int(rng.integers(2))] = count // 2
-    known = [*graph.edges]
+    edges = graph.edges
+    known = [*edges]
     if known and len(ends):  # a copy
-        ends[0] = graph.edges[known[int(rng.integers(len(known)))]][:2]
+        ends[0] = edges[known[int(rng.integers(len(known)))]][:2]
     if kind in {"acyclic", "simple"}:
         ends.sort(axis=1)
         ends = ends[ends[:, 0] < ends[:, 1]]
     if kind == "simple":
-        there = {edge[:2] for edge in graph.edges.values()}
+        there = {edge[:2] for edge in edges.values()}
         ends = np.unique(ends, axis=0)
         ends = np.array([e for e in ends.tolist() if tuple(e) not in there], np.int64)
         ends = ends.reshape(-1, 2)
@@ -133,7 +124,7 @@ def drawn_batch(
     others = rng.permutation(left)[: int(rng.choice([0, 1, 3]))]
 
     def most_of(number: int) -> int:
-        return 1 + graph.edges[number][2] if kind in {"grows", "simple"} else 9
+        return 1 + edges[number][2] if kind in {"grows", "simple"} else 9
 
     return {
         "insert": np.column_stack([ends, weights]),

@@ -59,21 +59,14 @@ def spread(graph: fg.Graph, ids: npt.NDArray[np.int64], count: int) -> fg.Graph:
 def emptied(graph: fg.Graph, ids: npt.NDArray[np.int64], count: int) -> fg.Graph:
     """Return the same as `spread`, as a graph of which vertices were deleted."""
     dead, rng = np.setdiff1d(np.arange(count), ids), np.random.default_rng(9)
-    # Edges that go with the dead, among the others.
-    many = np.arange(3 * dead.size)
-    more = rng.integers(0, count, (2, many.size))
-    more[rng.integers(0, 2, many.size), many] = np.repeat(dead, 3)
-    place = np.sort(rng.integers(0, graph.given_edge_count + 1, many.size))
-    ends = [
-        np.insert(ids[np.asarray(own)], place, others)
-        for own, others in zip((graph.sources, graph.targets), more, strict=True)
-    ]
-    weights = None
-    if graph.weights is not None:
-        weights = np.insert(graph.weights, place, 9)
+    more = rng.integers(0, count, (2, 3 * dead.size))
+    some = rng.integers(0, 2, 3 * dead.size), np.arange(3 * dead.size)
+    more[some] = np.repeat(dead, 3)  # edges that go with the dead
+    weights = None if graph.weights is None else np.full(3 * dead.size, 9.0)
     made = fg.DynamicGraph.from_edges(
-        *ends, weights=weights, vertex_count=count, directed=graph.directed,
+        *more, weights=weights, vertex_count=count, directed=graph.directed,
         target="cpu",
     )  # fmt: skip
+    made.insert_edges(ids[graph.sources], ids[graph.targets], weights=graph.weights)
     made.delete_vertices(dead)
     return made

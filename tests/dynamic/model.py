@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
-from featgraph.dynamic.store import EdgeStore
+from featgraph.dynamic.batches import UpdateResult
+from featgraph.dynamic.store import EdgeStore, living_slots
 
 __all__ = ["Edge", "Model", "Refused", "compare"]
 
@@ -155,11 +158,80 @@ def rows_of(store: EdgeStore, along: str) -> list[list[tuple[Any, ...]]]:
     return found
 
 
+def set_shares(patch: pytest.MonkeyPatch, merge: int = 0, compact: int = 0) -> None:
+    """Set the shares of batches that lay out all rows; none does by default."""
+    patch.setattr(stores, "MERGE_SHARE", merge)
+    patch.setattr(stores, "COMPACT_SHARE", compact)
+
+
 def edges_in(store: EdgeStore) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Return ends, numbers and columns of the edges in the order of insertion."""
     (rows, slots), pool = store._slots(), store.pools["in"].on_host()
     columns = {name: column[slots] for name, column in pool.columns.items()}
     return pool.ends[slots], rows, pool.numbers[slots], columns
+
+
+def kept(store: EdgeStore) -> dict[str, Any]:
+    """Return all that a store keeps but its target, by name.
+
+    The last entry has its arrays with spare slots.
+    """
+    made: dict[str, Any] = {
+        name: value for name, value in vars(store).items()
+        if isinstance(value, int | str | type(None)) and name != "target"
+    }  # fmt: skip
+    made["log"] = len(store._log)
+    made["living"] = None if store.living is None else store.living.tolist()
+    for name in ("free_vertices", "free_ids"):
+        queue = getattr(store, name)
+        made[name] = None if queue is None else queue.listed()[0].tolist()
+    pools = {along: pool.on_host() for along, pool in store.pools.items()}
+    for along, pool in pools.items():
+        slots = living_slots(pool, store.vertex_count)
+        made[f"{along} memory"] = [*pool.region, pool.top, pool.lost, pool.slots]
+        arrays = pool.starts, pool.stops, pool.classes, pool.length_counts, pool.hubs
+        arrays += *pool.queues.listed(), *(a[slots] for a in pool.by_slot())
+        made |= {f"{along} {n}": array.tobytes() for n, array in enumerate(arrays)}
+    made["arrays"] = [a.tobytes() for pool in pools.values() for a in pool.arrays()]
+    return made
+
+
+def drawn_updates(
+    rng: np.random.Generator, store: EdgeStore, size: int, deletes: float | None = None
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Draw ends, kinds and values: to and from hubs, and of edges that are there."""
+    ids = np.arange(store.vertex_count)
+    if store.living is not None:
+        ids = np.flatnonzero(store.living)
+    ends = ids[rng.integers(0, ids.size, (2, size))]
+    for row in range(2):
+        if rng.random() < 0.3:  # a hub
+            ends[row, rng.random(size) < 0.9] = ids[0]
+    if store.edge_count and rng.random() < 0.5:  # edges that are there
+        known = np.stack(edges_in(store)[:2])
+        at = rng.integers(0, known.shape[1], size // 2)
+        ends[:, : size // 2] = known[:, at]
+    if deletes is None:
+        kinds = rng.random(size) >= rng.choice([0.0, 0.0, 0.4, 1.0])
+    else:
+        kinds = rng.random(size) >= deletes
+    columns = {
+        name: (
+            rng.integers(0, 9, size if width is None else (size, width))
+            * (0.1 if dtype == "f8" else 1)
+        ).astype(dtype)  # all bits of a float64
+        for name, (dtype, width) in store.columns.items()
+    }
+    return ends, kinds, columns
+
+
+def update(
+    store: EdgeStore, sources: Any, targets: Any, kinds: Any = True, values: Any = (),
+    **options: Any,
+) -> UpdateResult:  # fmt: skip
+    """Apply updates, which are checked as those of a graph are."""
+    count, values = store.vertex_count, dict(values)
+    return store.apply(store.checked(sources, targets, kinds, values, count, **options))
 
 
 def compare(store: EdgeStore, model: Model) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import featgraph as fg
 from featgraph.base.errors import GraphInputError
-from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
-from tests.dynamic.model import edges_in
+from tests.dynamic.model import drawn_updates, kept, set_shares, update
 
-__all__ = ["check_batches", "check_long_rows", "require_counts", "require_same"]
+__all__ = [
+    "check_arrays", "check_batches", "check_long_rows", "printed_by", "require_counts",
+    "require_same", "require_values", "stores_of",
+]  # fmt: skip
 
 Rng = np.random.Generator
 _SHARES = (8, 4), (0, 0), (0, 0), (0, 1)
@@ -35,19 +43,20 @@ def check_batches(rng: Rng, vertex_count: int, batches: int, sizes: list[int]) -
         spec["weight"] = chosen, None
     if duplicates not in {"sum", "min", "max"} and rng.random() < 0.4:
         spec["time"] = np.dtype("i4"), 3
-    both = [
-        EdgeStore(vertex_count, columns=spec, target=target, **options)
-        for target in ("cpu", "cuda")
-    ]
+    both = stores_of(vertex_count, columns=spec, **options)
     with pytest.MonkeyPatch.context() as patch:
         shares = _SHARES[rng.integers(4)]
-        patch.setattr(stores, "MERGE_SHARE", shares[0])
-        patch.setattr(stores, "COMPACT_SHARE", shares[1])
+        set_shares(patch, *shares)
         print(options, list(spec), shares)
         for number in range(batches):
             _between(rng, both, number)
             _update(rng, both, int(rng.choice(sizes)))
             require_same(both)
+
+
+def stores_of(vertex_count: int, **options: Any) -> list[EdgeStore]:
+    """Return an empty store on each target."""
+    return [EdgeStore(vertex_count, target=t, **options) for t in ("cpu", "cuda")]
 
 
 def _between(rng: Rng, both: list[EdgeStore], number: int) -> None:
@@ -70,26 +79,7 @@ def _between(rng: Rng, both: list[EdgeStore], number: int) -> None:
 
 
 def _update(rng: Rng, both: list[EdgeStore], size: int) -> None:
-    store = both[0]
-    ids = np.arange(store.vertex_count)
-    if store.living is not None:
-        ids = np.flatnonzero(store.living)
-    ends = ids[rng.integers(0, ids.size, (2, size))]
-    for row in range(2):
-        if rng.random() < 0.3:  # a hub
-            ends[row, rng.random(size) < 0.9] = ids[0]
-    if store.edge_count and rng.random() < 0.5:  # edges that are there
-        known = np.stack(edges_in(store)[:2])
-        at = rng.integers(0, known.shape[1], size // 2)
-        ends[:, : size // 2] = known[:, at]
-    kinds = rng.random(size) >= rng.choice([0.0, 0.0, 0.4, 1.0])
-    columns = {
-        name: (
-            rng.integers(0, 9, size if width is None else (size, width))
-            * (0.1 if dtype == "f8" else 1)
-        ).astype(dtype)  # all bits of a float64
-        for name, (dtype, width) in store.columns.items()
-    }
+    ends, kinds, columns = drawn_updates(rng, both[0], size)
     options = {"copies": str(rng.choice(["all", "first", "last"]))}
     options["missing"] = str(rng.choice(["ignore", "ignore", "ignore", "error"]))
     found = []
@@ -121,55 +111,88 @@ def check_long_rows(
     """
     count, is_twice = first + first // 15, copies != "all"
     policy = "keep" if is_twice else "last"
-    both = [EdgeStore(count, duplicates=policy, target=t) for t in ("cpu", "cuda")]
+    both = stores_of(count, duplicates=policy)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-            patch.setattr(stores, name, 0)
+        set_shares(patch)
         for size, share in ((first, 1.0), (less, 0.0), (then, 0.5)):  # in their runs
             sources = rng.permutation(count)[:size] >> is_twice
             ends = sources, np.where(rng.random(size) < 0.8, 7, 3)
             kinds = rng.random(size) < share
             for store in both:
-                store.apply(store.checked(*ends, kinds, {}, count, copies=copies))
+                update(store, *ends, kinds, copies=copies)
             require_same(both)
 
 
 def require_same(both: list[EdgeStore]) -> None:
     """Require that two stores have the same in every slot that has an edge."""
     audit(both[1])
-    ours, theirs = (_kept(store) for store in both)
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        assert np.array_equal(value, theirs[name]), name
-    since = max(both[0].version - 2, 0)
-    changes = [store.changes(since) for store in both]
-    if changes[0] is None or changes[1] is None:
-        assert changes == [None, None]
-        return
-    assert changes[0].counts == changes[1].counts
-    for change in changes:
-        require_counts(change)
-    for name in ("inserted", "deleted", "changed"):
-        for one, other in zip(*(getattr(c, name) for c in changes), strict=True):
-            assert one.tolist() == other.tolist(), name
+    ours, theirs = map(kept, both)
+    del ours["arrays"], theirs["arrays"]  # spare slots have any values
+    assert [n for n in ours | theirs if ours.get(n) != theirs.get(n)] == []
+    changes = [store.changes(max(both[0].version - 2, 0)) for store in both]
+    listed = [
+        c and [e.tolist() for ends in (c.inserted, c.deleted, c.changed) for e in ends]
+        for c in changes
+    ]
+    assert listed[0] == listed[1]
+    for one in filter(None, changes):
+        require_counts(one)
 
 
-def _kept(store: EdgeStore) -> dict[str, Any]:
-    """Return all that a store keeps, by name."""
-    made: dict[str, Any] = {"log": len(store._log)}
-    names = "version", "given_count", "edge_count", "next_number", "next_id", "moves"
-    made |= {name: getattr(store, name) for name in names}
-    for along, given in store.pools.items():
-        pool = given.on_host()
-        rows = pool.starts, pool.stops, pool.classes, pool.length_counts, pool.hubs
-        made |= {f"{along} {n}": array for n, array in enumerate(rows)}
-        for size, runs in enumerate(pool.queues.listed()):
-            made[f"{along} runs {size}"] = runs
-        made[f"{along} memory"] = [*pool.region, pool.top, pool.lost, pool.slots]
-        has_edge = np.zeros(pool.slots, np.bool_)
-        for row in range(store.vertex_count):
-            has_edge[pool.starts[row] : pool.stops[row]] = True
-        arrays = [pool.ends, pool.numbers, *pool.columns.values()]
-        arrays += [] if pool.ids is None else [pool.ids]
-        made |= {f"{along} slots {n}": a[has_edge] for n, a in enumerate(arrays)}
-    return made
+def check_arrays(
+    patch: pytest.MonkeyPatch, upload: Any, vertex_count: int, size: int, downloads: Any
+) -> None:
+    """Require that arrays on a GPU, or moved there, leave what those of the host do."""
+    from featgraph.dynamic import gpu_memory  # imports the dialect
+
+    rng, first = np.random.default_rng(2), size * 5 // 9
+    ends = rng.integers(0, vertex_count, (2, size)).astype(np.int32)
+    weights, graphs, came = rng.random(size).astype(np.float32), [], []
+    insert = rng.random(first) < 0.5
+    for place, least in ((np.asarray, size + 1), (np.asarray, 0), (upload, size + 1)):
+        patch.setattr(gpu_memory, "LEAST_MOVED", least)
+        graph = fg.DynamicGraph.from_edges(
+            *(place(e[:first]) for e in ends), weights=place(weights[:first]),
+            vertex_count=vertex_count, duplicates="last", target="cuda",
+        )  # fmt: skip
+        more = [place(array[first:]) for array in (*ends, weights)]
+        downloads.clear()
+        came.append(graph.insert_edges(*more[:2], weights=more[2]).outcomes.tolist())
+        assert 4 * (size - first) not in downloads
+        graph.delete_edges(*(place(e[: size // 10]) for e in ends))
+        *mixed, values = (place(array[-first:]) for array in (*ends, weights))
+        came[-1] += graph.update(*mixed, insert, weights=values).outcomes.tolist()
+        with pytest.raises(GraphInputError, match="there is no such edge"):
+            graph.delete_edges(*more[:2][::-1], missing="error")
+        for bad in (-1, vertex_count):
+            pair = place(ends[0, :2]), place(np.array([3, bad], np.int32))
+            for given in (pair, pair[::-1]):
+                with pytest.raises(GraphInputError, match="vertex"):
+                    graph.delete_edges(*given)
+        graph.audit()
+        graphs.append(graph)
+    for outcomes, graph in zip(came, graphs, strict=True):
+        assert outcomes == came[0]
+        assert graph.digest == graphs[0].digest
+        np.testing.assert_equal(graph.edges(), graphs[0].edges())
+
+
+def printed_by(call: str, **environ: str) -> Any:
+    """Return the JSON that ``module.function()`` prints in a process of its own."""
+    module, _, name = call.rpartition(".")
+    done = subprocess.run(
+        [sys.executable, "-c", f"from {module} import {name}; {name}()"],
+        cwd=Path(__file__).parents[2], env=os.environ | environ, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def require_values(found: Any, wanted: Any, is_exact: bool) -> None:
+    """Require the same values by name, or close ones."""
+    for name, value in wanted.items():
+        if is_exact:
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+        else:
+            np.testing.assert_allclose(found[name], value, 1e-4, 1e-4, err_msg=name)

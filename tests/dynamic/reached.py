@@ -1,30 +1,33 @@
-"""Graphs that drawn batches have reached, and the same graphs made anew."""
+"""Graphs that drawn batches have reached, and verifiers of answers."""
 
 from __future__ import annotations
 
+import inspect
+import sys
 from typing import Any
 
 import numpy as np
 
 import featgraph as fg
+from featgraph import algorithms
 
-__all__ = ["batches_to", "reached"]
+__all__ = ["batches_to", "reached", "verify"]
 
 Rng = np.random.Generator
 
 
 def reached(
     rng: Rng, vertex_count: int, *, directed: bool, batches: int = 20,
-    has_ids: bool = False, **more: Any,
+    size: int = 700, has_ids: bool = False, **more: Any,
 ) -> fg.DynamicGraph:  # fmt: skip
     """Return a graph that some batches of insertions and deletions have reached.
 
     A row is longer than those that are summed in one go, and there are copies. Edges
     have ids from before the batches, or get them when something asks.
     """
-    ends = rng.integers(0, vertex_count, (2, 700))
-    ends[1, :600] = 3
-    weights = (rng.integers(1, 64, 700) / 8).astype(np.float32)
+    ends = rng.integers(0, vertex_count, (2, size))
+    ends[1, : size * 6 // 7] = 3
+    weights = (rng.integers(1, 64, size) / 8).astype(np.float32)
     first = max(vertex_count - 20, 4)
     graph = fg.DynamicGraph.from_edges(
         *np.minimum(ends, first - 1), weights=weights, vertex_count=first,
@@ -45,43 +48,38 @@ def reached(
     return graph
 
 
+def verify(name: str, options: dict[str, Any], *given: Any) -> None:
+    """Have the verifier of an algorithm look at an answer, with options that it has."""
+    check = getattr(sys.modules[getattr(algorithms, name).__module__], f"verify_{name}")
+    shared = inspect.signature(check).parameters.keys() & options.keys()
+    check(*given, **{option: options[option] for option in shared})
+
+
 def keep_ids(graph: fg.DynamicGraph) -> None:
     """Have the edges of a graph keep their ids."""
     graph._keeper = fg.State(graph, kept=fg.edge_property(0))  # type: ignore[attr-defined]
 
 
-def batches_to(
-    sources: Any,
-    targets: Any,
-    rng: Rng,
-    *,
-    vertex_count: int,
-    directed: bool,
-    **more: Any,
-) -> fg.DynamicGraph:
-    """Return a graph with some edges, which came between others that have left.
+def batches_to(graph: fg.Graph, rng: Rng) -> fg.DynamicGraph:
+    """Return an equal graph, whose edges came between others that have left.
 
     Edges have ids from the first one on.
     """
-    graph = fg.DynamicGraph.from_edges(
-        vertex_count=vertex_count, directed=directed,
-        **{name: values[:0] for name, values in more.items()},
-    )  # fmt: skip
-    keep_ids(graph)
-    ends = np.stack([sources, targets])
-    for rows in np.array_split(np.arange(ends.shape[1]), 5):
-        own = {name: values[rows] for name, values in more.items()}
+    made = fg.DynamicGraph.from_edges(
+        vertex_count=graph.vertex_count, directed=graph.directed
+    )
+    keep_ids(made)
+    ends = np.stack([graph.sources, graph.targets])
+    for own in np.array_split(ends, 5, axis=1):
         extra = ends[::-1, rng.permutation(ends.shape[1])[:30]]
-        is_other = ~graph.contains(*extra)
+        is_other = ~made.contains(*extra)
         is_other &= ~np.isin(_keys(extra), [*_keys(ends), *_keys(ends[::-1])])
-        extra = extra[:, is_other]
-        if not rows.size:
+        if not own.size:
             continue
-        some = {name: np.resize(values, extra.shape[1]) for name, values in own.items()}
-        graph.insert_edges(*extra, **some)
-        graph.insert_edges(*ends[:, rows], **own)
-        graph.delete_edges(*extra)
-    return graph
+        made.insert_edges(*extra[:, is_other])
+        made.insert_edges(*own)
+        made.delete_edges(*extra[:, is_other])
+    return made
 
 
 def _keys(ends: Any) -> Any:

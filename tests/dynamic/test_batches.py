@@ -5,75 +5,82 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
 
 import featgraph as fg
 from featgraph.base.errors import DeviceMemoryError, GraphInputError
-from featgraph.dynamic import pools, rows
+from featgraph.dynamic import batches, pools, rows, views
+from featgraph.dynamic import graph as graphs
+from featgraph.dynamic import inputs as given
 from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.graph.building.edges import POLICIES
-from tests.dynamic.model import Edge, Model, Refused, compare, edges_in, rows_of
+from tests.dynamic.model import (
+    Edge,
+    Model,
+    Refused,
+    compare,
+    drawn_updates,
+    edges_in,
+    kept,
+    plain,
+    rows_of,
+    set_shares,
+    update,
+)
 from tests.dynamic.pairs import require_counts
+from tests.unit.test_hops import calls_within
 
+#: Names of columns -> those of stores: type and width.
 COLUMNS: dict[str, dict[str, tuple[Any, int | None]]] = {
     "none": {},
-    "weight": {"weight": (np.dtype(np.float32), None)},
-    "half": {"weight": (np.dtype(np.float16), None)},
-    "integers": {"weight": (np.dtype(np.int64), None)},
+    "weight": {"weight": (np.dtype("f4"), None)},
+    "half": {"weight": (np.dtype("f2"), None)},
+    "integers": {"weight": (np.dtype("i8"), None)},
     "several": {
-        "weight": (np.dtype(np.float64), None),
-        "time": (np.dtype(np.int16), 2),
-        "kind": (np.dtype(np.uint8), None),
+        "weight": (np.dtype("f8"), None), "time": (np.dtype("i2"), 2),
+        "kind": (np.dtype("u1"), None),
     },
-}
+}  # fmt: skip
 #: How many updates a batch has; runs have 4, 5, 6, 7, 8, 10 ... slots.
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 31, 32, 33, 70])
 
 
-class Batches(RuleBasedStateMachine):
+class Batches(stateful.RuleBasedStateMachine):
     """All calls of a store, in any order."""
 
-    @initialize(
+    @stateful.initialize(
         options=st.fixed_dictionaries({
+            "count": st.integers(0, 12),
+            "columns": st.sampled_from(list(COLUMNS)),
+            "shares": st.sampled_from([(8, 4), (0, 0), (0, 0), (0, 1)]),
+            "built": st.sampled_from(["in", "out", "both"]),
+            "has_ids": st.booleans(),
             "directed": st.booleans(),
             "duplicates": st.sampled_from(
                 ["keep", "keep", "last", "last", "first", "error", "sum", "min", "max"]
             ),
             "loops": st.sampled_from(["keep", "keep", "drop", "error"]),
             "capacity": st.sampled_from([None, None, 300]),
-        }),
-        columns=st.sampled_from(list(COLUMNS)),
-        count=st.integers(0, 12),
-        shares=st.sampled_from([(8, 4), (0, 0), (0, 0), (0, 1)]),
-        built=st.sampled_from(["in", "out", "both"]),
-        has_ids=st.booleans(),
+        })
     )  # fmt: skip
-    def begin(
-        self, options: dict[str, Any], columns: str, count: int,
-        shares: tuple[int, int], built: str, has_ids: bool,
-    ) -> None:  # fmt: skip
+    def begin(self, options: dict[str, Any]) -> None:
+        names = "count", "columns", "shares", "built", "has_ids"
+        count, columns, shares, built, has_ids = map(options.pop, names)
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(stores, "MERGE_SHARE", shares[0])
-        self.patch.setattr(stores, "COMPACT_SHARE", shares[1])
+        set_shares(self.patch, *shares)
         duplicates = options["duplicates"]
         if duplicates in {"sum", "min", "max"} and columns == "several":
             columns = "weight"
@@ -91,11 +98,9 @@ class Batches(RuleBasedStateMachine):
         if hasattr(self, "patch"):
             self.patch.undo()
 
-    @rule(
+    @stateful.rule(
         size=SIZES,
         seed=st.integers(0, 2**16),
-        deletes=st.sampled_from([0.0, 0.0, 0.3, 0.5, 1.0]),
-        form=st.tuples(st.booleans(), st.booleans()),
         options=st.fixed_dictionaries({
             "copies": st.sampled_from(["all", "first", "last"]),
             "missing": st.sampled_from(["ignore", "ignore", "error"]),
@@ -103,37 +108,18 @@ class Batches(RuleBasedStateMachine):
         fails=st.sampled_from([False, False, True]),
     )  # fmt: skip
     def update(
-        self, size: int, seed: int, deletes: float, form: tuple[bool, bool],
-        options: dict[str, str], fails: bool,
+        self, size: int, seed: int, options: dict[str, str], fails: bool,
+        deletes: float | None = None,
     ) -> None:  # fmt: skip
-        is_sorted, hub = form
-        rng = np.random.default_rng(seed)
-        living = np.flatnonzero(self.model.living)
-        if not living.size:
+        if not any(self.model.living):
             return
-        ends = living[rng.integers(0, living.size, (2, size))]
-        if hub:
-            ends[1, rng.random(size) < 0.8] = living[-1]
-        if self.model.edges and deletes:  # edges that are there
-            chosen = rng.integers(0, len(self.model.edges), size)
-            is_known = rng.random(size) < 0.7
-            for k in np.flatnonzero(is_known):
-                edge = self.model.edges[chosen[k]]
-                ends[:, k] = edge.source, edge.target
-        if is_sorted:
+        rng = np.random.default_rng(seed)
+        ends, kinds, columns = drawn_updates(rng, self.store, size, deletes)
+        if seed % 2:
             ends = ends[:, np.lexsort(ends)]
-        kinds = rng.random(size) >= deletes
-        columns = self._values(rng, size)
-        rows = [
-            tuple(
-                tuple(column[k].tolist()) if column.ndim > 1 else column[k].item()
-                for column in columns.values()
-            )
-            for k in range(size)
-        ]
-        batch = checked_batch(
-            *ends, kinds, columns, self.spec, len(self.model.living), **options
-        )
+        rows = [tuple(plain(c[k]) for c in columns.values()) for k in range(size)]
+        count = len(self.model.living)
+        batch = checked_batch(*ends, kinds, columns, self.spec, count, **options)
         model = self.model.copy()
         try:
             given = zip(*ends.tolist(), kinds.tolist(), rows, strict=True)
@@ -165,20 +151,12 @@ class Batches(RuleBasedStateMachine):
         ]  # fmt: skip
         assert result.version == model.version
 
-    def _values(self, rng: Any, size: int) -> dict[str, Any]:
-        return {
-            name: rng.integers(0, 9, size if width is None else (size, width)).astype(
-                dtype
-            )
-            for name, (dtype, width) in self.spec.items()
-        }
-
     def _remember(self) -> None:
         model = self.model
         self.seen.append((model.version, list(model.edges), list(model.living)))
         del self.seen[:-4]
 
-    @rule(count=st.integers(0, 70))
+    @stateful.rule(count=st.integers(0, 70))
     def insert_vertices(self, count: int) -> None:
         if len(self.model.living) > 200:
             return
@@ -187,14 +165,13 @@ class Batches(RuleBasedStateMachine):
         assert result.vertices.tolist() == self.model.insert_vertices(count)
         self.model.version += count > 0
 
-    @rule(data=st.data(), fails=st.booleans())
-    def delete_vertices(self, data: Any, fails: bool) -> None:
-        living = np.flatnonzero(self.model.living).tolist()
-        if not living:
+    @stateful.rule(seed=st.integers(0, 2**16), fails=st.booleans())
+    def delete_vertices(self, seed: int, fails: bool) -> None:
+        living = np.flatnonzero(self.model.living)
+        if not living.size:
             return
-        ids = data.draw(
-            st.lists(st.sampled_from(living), min_size=1, max_size=4, unique=True)
-        )
+        rng = np.random.default_rng(seed)
+        ids = rng.permutation(living)[: rng.integers(1, 5)].tolist()
         batch = Batch(deaths=np.array(sorted(ids), np.int32))
         if fails:
             fail_in_turn(self.store, batch)
@@ -205,34 +182,32 @@ class Batches(RuleBasedStateMachine):
         self.model.version += 1
         self.model.number = self.store.next_number
 
-    @rule(along=st.sampled_from(["out", "both"]))
+    @stateful.rule(along=st.sampled_from(["out", "both"]))
     def build(self, along: str) -> None:
         self.store.pool(along)
 
-    @rule()
+    @stateful.rule()
     def give_ids(self) -> None:
         self.store.give_ids()
 
-    @rule()
+    @stateful.rule()
     def compact(self) -> None:
         self.store.compact()
 
-    @rule()
+    @stateful.rule()
     def copy(self) -> None:
         self.store = self.store.copy()
 
-    @rule()
-    @precondition(lambda self: self.model.number > 40)
+    @stateful.rule()
+    @stateful.precondition(lambda self: self.model.number > 40)
     def renumber(self) -> None:
         self.store._renumber()
-        self.model.edges = [
-            Edge(e.source, e.target, k, e.values)
-            for k, e in enumerate(self.model.edges)
-        ]
+        edges = enumerate(self.model.edges)
+        self.model.edges = [replace(edge, number=k) for k, edge in edges]
         self.model.number = len(self.model.edges)
         self.seen = []
 
-    @invariant()
+    @stateful.invariant()
     def is_as_the_model(self) -> None:
         if not hasattr(self, "store"):
             return
@@ -275,21 +250,25 @@ TestBatches = Batches.TestCase
 
 def fail_in_turn(store: EdgeStore, batch: Batch) -> None:
     """Have each allocation of a batch fail; nothing may change."""
-    before = digest(store)
-    for turn in range(1000):
+    before, is_over, turn = kept(store), False, 0
+    while not is_over:
         tried = store.copy()
-        with pytest.MonkeyPatch.context() as patch:
-            left = [turn]
-            for module in (pools, rows, stores):
-                patch.setattr(module, "np", Failing(left))
-            try:
-                tried.apply(batch)
-                return
-            except DeviceMemoryError:
-                pass
-        assert digest(tried) == before
-        if left[0] > 0:  # the pool is full
-            return
+        is_over = failing_at(turn, partial(tried.apply, batch))
+        if not is_over or tried.version == store.version:
+            assert kept(tried) == before
+        turn += 1
+
+
+def failing_at(turn: int, call: Callable[[], Any]) -> bool:
+    """Have one allocation of a call fail; return whether the call ended before."""
+    left = [turn]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (batches, given, graphs, pools, rows, stores, views):
+            patch.setattr(module, "np", Failing(left))
+        with suppress(MemoryError):
+            call()
+            return True
+    return left[0] > 0  # the pool is full
 
 
 class Failing:
@@ -303,36 +282,13 @@ class Failing:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(np, name)
-        if name not in self.MAKERS:
-            return found
-
-        return partial(self._make, found)
+        return partial(self._make, found) if name in self.MAKERS else found
 
     def _make(self, make: Any, *arguments: Any, **options: Any) -> Any:
         if self.left[0] == 0:
             raise MemoryError
         self.left[0] -= 1
         return make(*arguments, **options)
-
-
-def digest(store: EdgeStore) -> Any:
-    """Return all that a store keeps, in bytes."""
-    arrays = [a.tobytes() for pool in store.pools.values() for a in pool.arrays()]
-    for pool in store.pools.values():
-        queues = [runs.tolist() for runs in pool.queues.listed()]
-        arrays += [queues, pool.region, pool.top, pool.lost, pool.hubs.tolist()]
-        arrays.append(pool.length_counts.tolist())
-    living = None if store.living is None else store.living.tolist()
-    queues = [
-        None if queue is None else queue.next(len(queue)).tolist()
-        for queue in (store.free_vertices, store.free_ids)
-    ]
-    scalars = {
-        name: value
-        for name, value in vars(store).items()
-        if isinstance(value, int | str | type(None))
-    }
-    return arrays, living, queues, scalars, len(store._log)
 
 
 def random_store(rng: Any, count: int, edges: int, **options: Any) -> EdgeStore:
@@ -342,16 +298,10 @@ def random_store(rng: Any, count: int, edges: int, **options: Any) -> EdgeStore:
 
 
 def random_batch(rng: Any, store: EdgeStore, size: int, share: float) -> Batch:
-    """Return insertions, and deletions of which about half find an edge."""
-    ends = rng.integers(0, store.vertex_count, (2, size))
-    known = np.stack(edges_in(store)[:2])
-    if known.size:
-        is_known = rng.random(size) < 0.5
-        chosen = rng.integers(0, known.shape[1], size)
-        ends[:, is_known] = known[:, chosen[is_known]]
+    """Return updates with weights of many bits, of which a share are insertions."""
+    ends, kinds, _ = drawn_updates(rng, store, size, 1 - share)
     weights = {"weight": rng.random(size, np.float32)}
-    kinds = rng.random(size) < share
-    return checked_batch(*ends, kinds, weights, store.columns, store.vertex_count)
+    return store.checked(*ends, kinds, weights, store.vertex_count)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -371,7 +321,7 @@ def test_threads_have_the_bits_of_one(
             for module in (pools, rows):
                 patch.setattr(module, "SHARED", 0)
             shared.apply(batch)
-        assert digest(shared) == digest(alone)
+        assert kept(shared) == kept(alone)
         audit(shared)
 
 
@@ -388,10 +338,10 @@ def test_first_edges_are_as_a_batch_leaves_them(
             continue
         ends, spec = rng.integers(0, count, (2, 120)), COLUMNS[name]
         values = {  # with zeros that have a sign
-            key: np.negative(rng.integers(-1, 7, (120, width or 1)).astype(dtype))
-            .reshape(120 if width is None else (120, width))
+            key: np.negative(rng.integers(-1, 7, shape).astype(dtype))
             for key, (dtype, width) in spec.items()
-        }  # fmt: skip
+            for shape in [120 if width is None else (120, width)]
+        }
         store = EdgeStore(count, columns=spec, **options)
         try:
             store.apply(checked_batch(*ends, True, values, spec, count))
@@ -401,9 +351,9 @@ def test_first_edges_are_as_a_batch_leaves_them(
             continue
         made = EdgeStore.from_edges(*ends, values, vertex_count=count, **options)
         audit(made)
-        for found in (made, store):
-            found.version = 0
-        assert contents(made) == contents(store)
+        ours, theirs = kept(made), kept(store)
+        names = {"arrays", "log", "version"}  # spare slots have any values
+        assert {n for n in ours if ours[n] != theirs[n]} <= names
         if loops == "keep" and name in {"weight", "half"}:
             graph = fg.Graph.from_edges(
                 *ends, weights=values["weight"], vertex_count=count, directed=directed,
@@ -411,14 +361,6 @@ def test_first_edges_are_as_a_batch_leaves_them(
             )  # fmt: skip
             assert np.array_equal(edges_in(made)[:2], [graph.sources, graph.targets])
             assert np.array_equal(edges_in(made)[3]["weight"], graph.weights)
-
-
-def contents(store: EdgeStore) -> Any:
-    """Return the rows along "in" in bytes, without spare slots, and all counts."""
-    pool = store.pools["in"]
-    slots = rows.living_slots(pool, store.vertex_count)
-    arrays = pool.starts, pool.stops, pool.classes, *(a[slots] for a in pool.by_slot())
-    return [a.tobytes() for a in arrays], digest(store)[3], store.memory()
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -430,21 +372,26 @@ def contents(store: EdgeStore) -> Any:
 def test_insertions_and_deletions_of_few_pairs(
     directed: bool, duplicates: str, copies: str
 ) -> None:
-    machine: Any = Batches()
-    options = {"directed": directed, "duplicates": duplicates, "loops": "keep"}
-    machine.begin(
-        options=options, columns="weight", count=3, shares=(0, 0), built="both",
-        has_ids=True,
-    )  # fmt: skip
-    try:
+    with begun(
+        count=3, columns="weight", built="both", has_ids=True, directed=directed,
+        duplicates=duplicates,
+    ) as machine:  # fmt: skip
         for turn, size in enumerate([1, 7, 9, 40, 3, 40, 12, 30]):
             machine.patch.setattr(stores, "MERGE_SHARE", 8 * (turn % 3 == 2))
             options = {"copies": copies, "missing": "ignore"}
             machine.update(
-                size=size, seed=turn, deletes=0.45, form=(False, False),
-                options=options, fails=False,
-            )  # fmt: skip
+                size=size, seed=turn, options=options, fails=False, deletes=0.45
+            )
             machine.is_as_the_model()
+
+
+@contextmanager
+def begun(**options: Any) -> Iterator[Any]:
+    """Yield a store and its model for rules that a test calls."""
+    machine: Any = Batches()
+    machine.begin({"loops": "keep", "capacity": None, "shares": (0, 0)} | options)
+    try:
+        yield machine
     finally:
         machine.teardown()
 
@@ -453,8 +400,7 @@ def test_insertions_and_deletions_of_few_pairs(
 def test_a_hub_grows_and_shrinks(
     monkeypatch: pytest.MonkeyPatch, rng: Any, directed: bool
 ) -> None:
-    monkeypatch.setattr(stores, "MERGE_SHARE", 0)
-    monkeypatch.setattr(stores, "COMPACT_SHARE", 0)
+    set_shares(monkeypatch)
     store, known = EdgeStore(70, directed=directed), np.empty(0, np.int64)
     store.pool("out")
     for size, is_new in [
@@ -462,9 +408,7 @@ def test_a_hub_grows_and_shrinks(
         (900, True), (3000, False), (2100, False),
     ]:  # fmt: skip
         sources = rng.integers(0, 69, size)
-        targets = np.full(size, 69)
-        batch = checked_batch(sources, targets, is_new, {}, {}, 70, copies="first")
-        store.apply(batch)
+        update(store, sources, np.full(size, 69), is_new, copies="first")
         if is_new:
             known = np.append(known, sources)
         else:  # as many copies of each, the first ones
@@ -478,42 +422,38 @@ def test_a_hub_grows_and_shrinks(
         assert store.pools["in"].hubs.tolist() == hubs
 
 
-def test_long_freed_runs_are_cut() -> None:
+def test_long_freed_runs_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_shares(monkeypatch)
     store = EdgeStore(3000, capacity=200_000)
-    ones = np.full(9000, 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stores, "MERGE_SHARE", 0)
-        patch.setattr(stores, "COMPACT_SHARE", 0)
-        store.apply(checked_batch(ones, ones, True, {}, {}, 3000))
-        store.apply(checked_batch(ones, ones, False, {}, {}, 3000))
-        top = store.pools["in"].top
-        many = np.arange(2, 2002)
-        store.apply(checked_batch(many, many, True, {}, {}, 3000))
-        audit(store)
-        assert store.pools["in"].top == top
-        assert store.edge_count == 2000
-        # A row that does not fit the rest of the region leaves it to the queues.
-        start, stop = store.pools["in"].region
-        assert stop - start > 0
-        twos = np.full(9000, 2)
-        batch = checked_batch(twos, twos, True, {}, {}, 3000)
-        fail_in_turn(store, batch)
-        store.apply(batch)
-        audit(store)
-        assert store.pools["in"].region == (0, 0)
-        assert store.moves == 0
-        # Regions of several runs, of which rows come to some.
-        store.apply(checked_batch(twos, twos, False, {}, {}, 3000))
+
+    def loops(vertices: Any, count: int, is_new: bool) -> Batch:
+        ends = np.repeat(vertices, count)
+        return store.checked(ends, ends, is_new, {}, 3000)
+
+    for is_new in (True, False):
+        store.apply(loops([1], 9000, is_new))
+    top = store.pools["in"].top
+    store.apply(loops(np.arange(2, 2002), 1, True))
+    audit(store)
+    assert store.pools["in"].top == top
+    assert store.edge_count == 2000
+    # A row that does not fit the rest of the region leaves it to the queues.
+    start, stop = store.pools["in"].region
+    assert stop - start > 0
+    batch = loops([2], 9000, True)
+    fail_in_turn(store, batch)
+    store.apply(batch)
+    audit(store)
+    assert store.pools["in"].region == (0, 0)
+    assert store.moves == 0
+    # Regions of several runs, of which rows come to some.
+    store.apply(loops([2], 9000, False))
+    for is_new in (True, False):
         for k in range(4):
-            fives = np.full(5000, k + 3)
-            store.apply(checked_batch(fives, fives, True, {}, {}, 3000))
-        for k in range(4):
-            fives = np.full(5000, k + 3)
-            store.apply(checked_batch(fives, fives, False, {}, {}, 3000))
-        audit(store)
-        hubs = np.repeat(np.arange(2100, 2103), 3000)
-        store.apply(checked_batch(hubs, hubs, True, {}, {}, 3000))
-        audit(store)
+            store.apply(loops([k + 3], 5000, is_new))
+    audit(store)
+    store.apply(loops([2100, 2101, 2102], 3000, True))
+    audit(store)
 
 
 @pytest.mark.timeout(1800)  # 100,000 batches in the deep profile
@@ -524,9 +464,8 @@ def test_memory_stays_flat(rng: Any) -> None:
         leave = edges[:, rng.choice(edges.shape[1], 300, replace=False)]
         come = rng.integers(0, 400, (2, 4300 - store.edge_count))
         weights = {"weight": rng.random(come.shape[1], np.float32)}
-        for ends, values in ((leave, {}), (come, weights)):
-            batch = checked_batch(*ends, bool(values), values, store.columns, 400)
-            store.apply(batch)
+        update(store, *leave, False)
+        update(store, *come, True, weights)
         pool = store.pools["in"]
         assert pool.top <= 1.75 * store.edge_count
         assert pool.slots <= 1.75 * store.edge_count
@@ -552,16 +491,15 @@ def test_a_pool_without_room_grows_once(rng: Any) -> None:
     assert max(sizes) <= 1.75 * graph.edge_count
 
 
-def test_the_pool_is_full_within_a_batch(rng: Any) -> None:
+def test_the_pool_is_full_within_a_batch() -> None:
     store = EdgeStore(50, columns={}, capacity=128)
-    store.apply(checked_batch(range(20), range(20), True, {}, {}, 50))
-    before = digest(store)
-    batch = checked_batch([3] * 200, [4] * 200, True, {}, {}, 50)
+    update(store, range(20), range(20))
+    before = kept(store)
     with pytest.raises(DeviceMemoryError, match="capacity"):
-        store.apply(batch)
-    assert digest(store) == before
+        update(store, [3] * 200, [4] * 200)
+    assert kept(store) == before
     store.capacity = None
-    assert store.apply(batch).inserted == 200
+    assert update(store, [3] * 200, [4] * 200).inserted == 200
     audit(store)
 
 
@@ -588,12 +526,11 @@ def test_insertions_are_numbered_anew(rng: Any) -> None:
     assert store.next_number == store.given_count
 
 
-def test_slots_have_a_type_that_holds_them() -> None:
+def test_slots_have_a_type_that_holds_them(
+    monkeypatch: pytest.MonkeyPatch, rng: Any
+) -> None:
     assert pools.wide_slots(2**31 - 1025) is np.int32
     assert pools.wide_slots(2**31 - 1024) is np.int64
-
-
-def test_a_store_of_wide_slots(monkeypatch: pytest.MonkeyPatch, rng: Any) -> None:
     narrow = random_store(rng, 60, 200)
     monkeypatch.setattr(pools, "wide_slots", lambda slots: np.int64)
     wide = narrow.copy()
@@ -605,27 +542,6 @@ def test_a_store_of_wide_slots(monkeypatch: pytest.MonkeyPatch, rng: Any) -> Non
             store.apply(batch)
             audit(store)
         assert rows_of(wide, "in") == rows_of(narrow, "in")
-
-
-def test_interrupts_anywhere(rng: Any) -> None:
-    store = random_store(rng, 40, 300, duplicates="last")
-    store.pool("out")
-    store.give_ids()
-    batch = random_batch(rng, store, 20, 0.5)
-    after = store.copy()
-    after.apply(batch)
-    known = digest(store), digest(after)
-    seen = set()
-    for turn in range(0, 4000, 7):
-        tried = store.copy()
-        is_over = interrupted_at(turn, lambda tried=tried: tried.apply(batch))
-        now = digest(tried)
-        assert now in known
-        seen.add(known.index(now))
-        if is_over:
-            break
-    assert seen == {0, 1}
-    assert is_over
 
 
 def interrupted_at(turn: int, call: Callable[[], Any]) -> bool:
@@ -675,22 +591,13 @@ def test_a_batch_of_one_edge_takes_few_calls(rng: Any) -> None:
         *rng.integers(0, 500, (2, 4000)), vertex_count=500, weights=rng.random(4000),
         target="cpu",
     )  # fmt: skip
-    root, calls = str(Path(fg.__file__).parent), list[str]()
 
-    def note(frame: Any, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(root):
-            calls.append(code.co_qualname)
+    def insert_and_delete() -> None:
+        graph.insert_edges([1], [2], weights=[0.5])
+        graph.delete_edges([1], [2])
 
     for _ in range(4):  # the first ones load what all need
-        calls.clear()
-        before = sys.getprofile()
-        sys.setprofile(note)
-        try:
-            graph.insert_edges([1], [2], weights=[0.5])
-            graph.delete_edges([1], [2])
-        finally:
-            sys.setprofile(before)
+        calls = calls_within(insert_and_delete)
     assert len(calls) <= 205, calls
 
 
@@ -703,92 +610,32 @@ class Sized(Failing):
         return made
 
 
-GOOD: dict[str, Any] = {
-    "sources": [0, 1], "targets": [1, 2], "kinds": True, "columns": {"weight": [1, 2]}
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"targets": [-1, 0]}, r"targets\[0\]"),
-        ({"sources": [[0, 1]]}, "one dimension"),
-        ({"columns": {"weight": [1, 2], "time": [1, 2]}}, "time"),
-        ({"columns": {"weight": [[1], [2]]}}, "a value for each update"),
-        ({"columns": {"weight": [1, float("nan")]}}, r"weights\[1\]"),
-        ({"columns": {"weight": [1e300, 1]}}, "weights"),
-        ({"columns": {"weight": ["a", "b"]}}, "weights"),
-        ({"kinds": [1, 0]}, "mask"),
-        ({"missing": "no"}, "missing"),
-    ],
-)
-def test_bad_input_is_refused(given: dict[str, Any], message: str) -> None:
-    spec = COLUMNS["weight"]
-    named = {**GOOD, **given}
-    main = [named.pop(name) for name in GOOD]
-    with pytest.raises(GraphInputError, match=message):
-        checked_batch(*main, spec, 3, **named)
-
-
 def test_a_batch_takes_arrays_as_they_come() -> None:
     sources = np.arange(6, dtype=np.int64)[::2]
     targets = np.ones(3, np.uint8)
     targets.setflags(write=False)
     weights = {"weight": np.arange(6, dtype=np.float64)[::-2]}
-    spec = COLUMNS["weight"]
-    store = EdgeStore(6, columns=spec)
-    store.apply(checked_batch(sources, targets, True, weights, spec, 6))
+    store = EdgeStore(6, columns=COLUMNS["weight"])
+    update(store, sources, targets, True, weights)
     values = edges_in(store)[3]["weight"].tolist()
     assert rows_of(store, "in")[1] == [(0, 0, 5.0), (2, 2, 3.0), (4, 4, 1.0)]
     assert values == [5, 3, 1]
-
-
-def test_values_of_deletions_are_not_looked_at() -> None:
-    spec = COLUMNS["weight"]
-    weights = {"weight": [float("nan"), 2]}
-    batch = checked_batch([0, 1], [1, 2], [False, True], weights, spec, 3)  # type: ignore[arg-type]
-    assert EdgeStore(3, columns=spec).apply(batch).missing == 1
+    weights = {"weight": [float("nan"), 2]}  # values of deletions are not read
+    assert update(store, [0, 1], [1, 2], [False, True], weights).deleted == 1
 
 
 def test_sums_are_rounded_once_and_refused_where_there_is_none() -> None:
-    spec = COLUMNS["half"]
-    store = EdgeStore(2, duplicates="sum", columns=spec)
-    store.apply(checked_batch([0], [1], True, {"weight": [2048]}, spec, 2))
-    store.apply(checked_batch([0] * 3, [1] * 3, True, {"weight": [1, 1, 1]}, spec, 2))
-    assert edges_in(store)[3]["weight"].tolist() == [2052]
-    before = digest(store)
-    infinite = {"weight": [np.inf, -np.inf]}
+    half, wide = (
+        EdgeStore(2, duplicates="sum", columns=COLUMNS[name])
+        for name in ("half", "integers")
+    )
+    for values in ([2048], [1, 1, 1]):
+        ends = np.zeros(len(values), int)
+        update(half, ends, ends + 1, True, {"weight": values})
+    assert edges_in(half)[3]["weight"].tolist() == [2052]
+    before = kept(half)
     with pytest.raises(GraphInputError, match="no sum"):
-        store.apply(checked_batch([0, 0], [1, 1], True, infinite, spec, 2))
-    assert digest(store) == before
-    wide: Any = COLUMNS["integers"]
-    store = EdgeStore(2, duplicates="sum", columns=wide)
-    large = {"weight": [2**62, 2**62, 2**62]}
+        update(half, [0, 0], [1, 1], True, {"weight": [np.inf, -np.inf]})
+    assert kept(half) == before
     with pytest.raises(GraphInputError, match="no sum"):
-        store.apply(checked_batch([0] * 3, [1] * 3, True, large, wide, 2))
-
-
-@pytest.mark.parametrize("directed", [True, False])
-def test_changes_are_net(directed: bool) -> None:
-    spec = COLUMNS["weight"]
-    store = EdgeStore(5, directed=directed, duplicates="last", columns=spec)
-
-    def update(u: int, v: int, weight: float | None) -> None:
-        values = {} if weight is None else {"weight": [weight]}
-        store.apply(checked_batch([u], [v], weight is not None, values, spec, 5))
-
-    def changes(since: int) -> list[list[tuple[int, int]]]:
-        found = store.changes(since)
-        assert found is not None
-        pairs = (found.inserted, found.deleted, found.changed)
-        return [list(zip(*(e.tolist() for e in pair), strict=True)) for pair in pairs]
-
-    for step in [(3, 1, 1.0), (0, 2, 1.0), (3, 1, 2.0), (4, 0, 1.0), (4, 0, 2.0),
-                 (0, 2, None), (4, 0, None)]:  # fmt: skip
-        update(*step)
-    assert changes(7) == [[], [], []]
-    assert changes(5) == [[], [(0, 2), (4, 0)], []]
-    assert changes(2) == [[], [(0, 2)], [(3, 1)]]
-    assert changes(0) == [[(3, 1)], [], []]
-    assert changes(4) == [[], [(0, 2), (4, 0)], []]
-    assert store.changes(-1) is None
+        update(wide, [0] * 3, [1] * 3, True, {"weight": [2**62] * 3})

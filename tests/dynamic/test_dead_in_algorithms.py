@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from inspect import getattr_static
@@ -15,175 +13,113 @@ import pytest
 import featgraph as fg
 from featgraph import algorithms as al
 from featgraph.runtime.loops import worklist
+from tests.algorithms.test_smoke import (
+    ARCS,
+    CASES,
+    GRAPH,
+    HELD,
+    LABELS,
+    LENGTHS,
+    SOURCES,
+    TARGETS,
+    UNARY,
+    E,
+    V,
+)
 from tests.dynamic.doubles import emptied, spread
+from tests.dynamic.reached import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-#: Vertices that are living, among so many ids; edges that are drawn.
-V, IDS, E = 45, 101, 110
 
-DRAWN = np.random.default_rng(4)
-#: The id of each vertex: 0 is dead, and so is the last one.
+IDS, DRAWN = 101, np.random.default_rng(4)
+#: The id of each living vertex: 0 is dead, and so is the last one.
 LIVING = np.sort(DRAWN.choice(np.arange(1, IDS - 1), V, replace=False))
-ABOVE = np.triu_indices(V - 2, 1)  # the last two have no edges
-PAIRS = DRAWN.permutation(len(ABOVE[0]))[:E]
-ENDS = np.stack([ABOVE[0][PAIRS], ABOVE[1][PAIRS]])
+#: Living vertices without edges, and the edges that are left.
+ALONE = [11, 21]
+LEFT = ~np.isin([SOURCES, TARGETS], ALONE).any(axis=0)
+ENDS = np.stack([SOURCES, TARGETS])[:, LEFT]
 ENDS[:, ::3] = ENDS[::-1, ::3]
-WEIGHTS = DRAWN.integers(1, 6, E).astype(float)
-TWO = DRAWN.integers(1, 5, (E, 2)).astype(float)
-UNARY = DRAWN.random((V, 2)) + 1
-ALIKE = np.array([[2.0, 1.0], [1.0, 2.0]])
-SEEDS = np.where(np.arange(V) % 9 == 0, np.arange(V) % 3, -1)
-ONE_HOT = np.eye(3)[SEEDS] * (SEEDS >= 0)[:, None]
-HELD = np.where(np.arange(V) % 20 == 0, np.arange(V) * 1.0, np.nan)
-HELD[-2:] = 1
-FIRST = np.where(np.arange(V) < 5, 0.5, np.nan)[:, None]
+WEIGHTS = DRAWN.integers(1, 6, E)[LEFT].astype(float)
 
 #: Answers that are vertices.
 VERTICES = {"parents", "predecessors", "sources", "vertices"}
 #: Values of answers at dead vertices, if not 0.
 FILLS = {
-    ("bfs", "levels"): -1,
-    ("bfs", "parents"): -1,
-    ("sssp", "distances"): np.inf,
-    ("sssp", "predecessors"): -1,
-    ("sswp", "widths"): -np.inf,
-    ("sswp", "predecessors"): -1,
+    ("bfs", "levels"): -1, ("bfs", "parents"): -1,
+    ("sssp", "distances"): np.inf, ("sssp", "predecessors"): -1,
+    ("sswp", "widths"): -np.inf, ("sswp", "predecessors"): -1,
     ("connected_components", "labels"): -1,
     ("strongly_connected_components", "labels"): -1,
-    ("label_propagation", "labels"): -1,
-    ("label_set_propagation", "labels"): -1,
-}
-
-
-class Side:
-    """A graph and what is given for it: without dead vertices, or with them.
-
-    Parameters
-    ----------
-    make : callable or None
-        Makes the graph with dead vertices.
-    """
-
-    def __init__(self, make: Callable[..., fg.Graph] | None = None) -> None:
-        self.make = make
-        self.is_spread = make is not None
-        self.ids = LIVING if self.is_spread else np.arange(V)
-
-    def graph(self, *, directed: bool) -> fg.Graph:
-        made = fg.Graph.from_edges(
-            *ENDS, weights=WEIGHTS, vertex_count=V, directed=directed
-        )
-        return made if self.make is None else self.make(made, self.ids, IDS)
-
-    def put(self, values: Any) -> Any:
-        """Return values by id; dead vertices have some that would do harm."""
-        if not self.is_spread:
-            return values
-        made = np.full((IDS, *values.shape[1:]), -9, values.dtype)
-        made[::2] = np.inf if values.dtype.kind == "f" else 7
-        made[self.ids] = values
-        return made
-
-    def vertices(self, *some: int) -> Any:
-        return self.ids[list(some)]
-
-
-#: Name -> edges or arcs, what else an algorithm is given, and what its verifier is:
-#: answers ("." for the result) behind the other arguments, or in front of them.
-CALLS: dict[str, tuple[str, Callable[[Side], Any], str]] = {
-    "belief_propagation": (
-        "edges", lambda s: ((s.put(UNARY), ALIKE), {"damping": 0.3}), "behind ."),
-    "betweenness_centrality": ("arcs", lambda s: ((), {}), "behind centralities"),
-    "betweenness_centrality ends": (
-        "edges", lambda s: ((), {"weights": WEIGHTS, "endpoints": True}), ""),
-    "betweenness_centrality some": (
-        "edges", lambda s: ((), {"sources": s.vertices(3, 1, 8)}), ""),
+    ("label_propagation", "labels"): -1, ("label_set_propagation", "labels"): -1,
+}  # fmt: skip
+#: Algorithm and variant -> arguments and options, of other cases than the smallest.
+MORE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "betweenness_centrality ends": ((GRAPH,), {"weights": LENGTHS, "endpoints": True}),
+    "betweenness_centrality some": ((GRAPH,), {"sources": [3, 1, 8]}),
     "betweenness_centrality drawn": (
-        "arcs", lambda s: ((), {"samples": 7, "seed": 3, "normalized": False}), ""),
-    "bfs": ("arcs", lambda s: ((s.vertices(0, 3),), {}), "behind levels parents"),
-    "circuit_simulation": ("edges", lambda s: ((s.put(HELD),), {}), "before voltages"),
-    "closeness_centrality": ("arcs", lambda s: ((), {}), "behind ."),
-    "closeness_centrality weights": ("edges", lambda s: ((), {"weights": WEIGHTS}), ""),
-    "closeness_centrality harmonic": (
-        "arcs", lambda s: ((s.vertices(1, 4, 9),), {"batch": 2}), ""),
-    "clustering": ("edges", lambda s: ((), {}), "behind coefficients"),
-    "connected_components": (
-        "arcs", lambda s: ((), {"method": "propagate"}), "behind labels"),
-    "connected_components link": (
-        "edges", lambda s: ((), {"method": "link"}), "behind labels"),
-    "eigenvector_centrality": ("edges", lambda s: ((), {}), "behind centralities"),
-    "heat_simulation": ("edges", lambda s: ((s.put(UNARY),), {"dt": 0.01}), "before ."),
-    "hits": ("arcs", lambda s: ((), {"max_iter": 20}), "behind hubs authorities"),
-    "k_core": ("edges", lambda s: ((), {}), "behind core_numbers"),
-    "k_truss": ("edges", lambda s: ((), {}), "behind trussness"),
-    "katz_centrality": ("arcs", lambda s: ((), {"alpha": 0.01}), ""),
-    "label_propagation": (
-        "edges", lambda s: ((s.put(SEEDS),), {"class_count": 3}),
-        "behind distributions"),
-    "label_set_propagation": (
-        "edges",
-        lambda s: ((s.put(np.stack([SEEDS, SEEDS[::-1]], 1)),), {"class_count": 3}),
-        "behind distributions"),
-    "multi_manifold_ranking": (
-        "edges", lambda s: ((s.put(np.eye(V)[0]),), {"weights": TWO}), "behind scores"),
-    "multimodal_learning": (
-        "edges", lambda s: ((s.put(ONE_HOT),), {"weights": TWO}), "behind values"),
-    "neural_network": (
-        "arcs", lambda s: ((s.put(FIRST),), {"weights": WEIGHTS / 5, "bias": 0.1}),
-        "before outputs"),
-    "pagerank": ("arcs", lambda s: ((), {}), "behind ranks"),
+        (ARCS,), {"samples": 7, "seed": 3, "normalized": False}),
+    "bfs two": ((ARCS, [0, 3]), {}),
+    "closeness_centrality weights": ((GRAPH,), {"weights": LENGTHS}),
+    "closeness_centrality harmonic": ((ARCS, [1, 4, 9]), {"batch": 2}),
+    "connected_components propagate": ((ARCS,), {"method": "propagate"}),
+    "connected_components link": ((GRAPH,), {"method": "link"}),
+    "connected_components asynchronous": ((GRAPH,), {"asynchronous": True}),
+    "connected_components driven": ((ARCS,), {"change_driven": True}),
+    "label_propagation driven": ((GRAPH, LABELS), {"change_driven": True}),
+    "neural_network bias": ((ARCS, HELD), {"weights": LENGTHS / 9, "bias": 0.1}),
     "pagerank seeds": (
-        "arcs", lambda s: (
-            (), {"personalization": s.put(UNARY), "dangling": "renormalize"}), ""),
-    "pagerank_push": (
-        "edges", lambda s: (
-            (), {"personalization": s.put(UNARY), "epsilon": 1e-4}), ""),
-    "pagerank_push uniform": ("arcs", lambda s: ((), {"epsilon": 1e-4}), "behind ."),
-    "sssp": (
-        "arcs", lambda s: ((s.vertices(0, 7),), {"weights": WEIGHTS}),
-        "behind distances predecessors"),
-    "sswp": (
-        "arcs", lambda s: ((s.vertices(0),), {"weights": WEIGHTS}),
-        "behind widths predecessors"),
-    "strongly_connected_components": ("arcs", lambda s: ((), {}), "behind labels"),
-    "triangle_count": ("edges", lambda s: ((), {}), "behind triangles"),
+        (ARCS,), {"personalization": UNARY, "dangling": "renormalize"}),
+    "pagerank_push seeds": ((GRAPH,), {"personalization": UNARY, "epsilon": 1e-4}),
+    "pagerank_push uniform": ((ARCS,), {"epsilon": 1e-4}),
+    "sssp two": ((ARCS, [0, 7]), {}),
+}  # fmt: skip
+CALLS = MORE | {
+    name: (case.given, case.options) for name, case in CASES.items()
+    if any(isinstance(value, fg.Graph) for value in case.given)
 }  # fmt: skip
 
+Make = Callable[..., fg.Graph] | None
 
-def call(name: str, side: Side, **options: Any) -> Any:
+
+def put(value: Any, make: Make) -> Any:
+    """Return an argument for the graph, with dead vertices if `make` makes those.
+
+    They have values that would do harm.
+    """
+    if isinstance(value, fg.Graph):
+        graph = fg.Graph.from_edges(
+            *ENDS, weights=WEIGHTS, vertex_count=V, directed=value.directed
+        )
+        return graph if make is None else make(graph, LIVING, IDS)
+    if isinstance(value, int | list):
+        return value if make is None else LIVING[value]
+    if np.shape(value)[:1] == (E,):
+        return value[LEFT]
+    if np.shape(value)[:1] != (V,):
+        return value
+    value = value.copy()
+    value[ALONE] = np.nan_to_num(value[ALONE])  # no edge leads to another value
+    if make is None:
+        return value
+    made = np.full((IDS, *value.shape[1:]), -9, value.dtype)
+    made[::2] = np.inf if value.dtype.kind == "f" else 7
+    made[LIVING] = value
+    return made
+
+
+def options_of(name: str, make: Make) -> dict[str, Any]:
+    is_mapped = (list, np.ndarray)
+    return {
+        key: put(value, make) if isinstance(value, is_mapped) else value
+        for key, value in CALLS[name][1].items()
+    }
+
+
+def call(name: str, make: Make, **options: Any) -> Any:
     """Run an algorithm on one of both graphs."""
-    kind, find, _ = CALLS[name]
-    args, given = find(side)
     run = getattr(al, name.split()[0])
-    return run(side.graph(directed=kind == "arcs"), *args, **given | options)
-
-
-def check_claims(name: str, side: Side, found: Any) -> None:
-    """Have the verifier look at an answer, if it takes what the call was given."""
-    kind, find, claimed = CALLS[name]
-    if not claimed:
-        return
-    place, *names = claimed.split()
-    args, given = find(side)
-    answers = [found if each == "." else getattr(found, each) for each in names]
-    args = [*args, *answers] if place == "behind" else [*answers, *args]
-    short = name.split()[0]
-    verify = getattr(sys.modules[getattr(al, short).__module__], f"verify_{short}")
-    given |= {"tol": 1e-2} if name == "hits" else {}
-    shared = inspect.signature(verify).parameters.keys() & given.keys()
-    graph = side.graph(directed=kind == "arcs")
-    verify(graph, *args, **{option: given[option] for option in shared})
-
-
-#: Algorithms of matrices and factor graphs, which have no dead vertices.
-WITHOUT = {
-    "als", "factor_propagation", "gradient_factorization", "sgd_factorization",
-}  # fmt: skip
-
-
-def test_every_algorithm_has_a_call() -> None:
-    public = {n for n in al.__all__ if inspect.isfunction(getattr(al, n))}
-    assert {name.split()[0] for name in CALLS} | WITHOUT == public
+    args = (put(value, make) for value in CALLS[name][0])
+    return run(*args, **options_of(name, make) | options)
 
 
 def check_same(found: Any, wanted: Any, name: str, *, is_vertex: bool) -> None:
@@ -205,8 +141,8 @@ def check_same(found: Any, wanted: Any, name: str, *, is_vertex: bool) -> None:
 def check_dead(name: str, target: str) -> Any:
     """Run an algorithm on both graphs; return the result with dead vertices."""
     make = emptied if target == "cpu" else spread
-    found = call(name, Side(make), target=target)
-    wanted = call(name, Side(), target=target)
+    found = call(name, make, target=target)
+    wanted = call(name, None, target=target)
     assert found.converged == wanted.converged
     for field in fields(wanted):
         if field.name in {"run", "vertex_names"}:
@@ -230,7 +166,9 @@ def check_dead(name: str, target: str) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 def test_dead_vertices_change_no_answer(name: str) -> None:
     found = check_dead(name, "cpu")
-    check_claims(name, Side(emptied), found)
+    if name not in MORE:
+        claimed = (put(value, emptied) for value in CASES[name].claimed(found))
+        verify(name, options_of(name, emptied), *claimed)
 
 
 @pytest.mark.drawn(4)
@@ -239,19 +177,3 @@ def test_loops_over_few_vertices(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
     monkeypatch.setattr(worklist, "MOST_EDGES", 1)
     check_dead(name, "cpu")
-
-
-@pytest.mark.drawn(3)
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("label_propagation", {"change_driven": True}),
-        ("connected_components", {"asynchronous": True}),
-        ("connected_components", {"change_driven": True}),
-    ],
-)
-def test_options_of_runs(name: str, options: dict[str, Any]) -> None:
-    found = call(name, Side(emptied), target="cpu", **options)
-    wanted = call(name, Side(), target="cpu", **options)
-    is_vertex = name == "connected_components"
-    check_same(found.labels[LIVING], wanted.labels, name, is_vertex=is_vertex)

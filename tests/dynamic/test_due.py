@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import Any
 
 import hypothesis
@@ -15,6 +14,7 @@ from featgraph import reference
 from featgraph.runtime.loops import run_state, worklist
 from featgraph.runtime.superstep import catch_up
 from tests.dynamic.batched import Batched, drawn_batch
+from tests.dynamic.model import Model
 
 BIG = 1 << 20
 
@@ -47,11 +47,6 @@ def by_degree(f, u, v, e, d):  # type: ignore[no-untyped-def]
 @fg.gather(into="came", combine="max", first=True)
 def any_source(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return 1
-
-
-@fg.gather(into="none", combine="max")
-def none(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return 0
 
 
 @fg.vertex
@@ -120,6 +115,25 @@ def mark(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
     fg.atomic.max(d.y, w, 1)
 
 
+@fg.gather(into="low", combine="argmin")
+def nearest(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.y[u] + d.w[e]
+
+
+@fg.gather(into="low", combine="argmin", sources="active")
+def nearest_active(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.y[u] + d.w[e]
+
+
+@fg.vertex
+def move(f, v, d):  # type: ignore[no-untyped-def]
+    is_nearer = d.low[v] < d.y[v]
+    if is_nearer:
+        d.y_next[v] = d.low[v]
+        d.previous_next[v] = d.low_source[v]
+    return is_nearer
+
+
 #: Name -> foldmap, and the batches for which its results do not depend on the past.
 PROGRAMS: dict[str, tuple[Any, str]] = {
     "in": (fg.foldmap(from_sources, take), "acyclic"),
@@ -135,9 +149,12 @@ PROGRAMS: dict[str, tuple[Any, str]] = {
     "edges": (fg.edgemap(lower), "grows"),
     "degrees at edges": (fg.edgemap(show_degree), "grows"),
     "triangles": (fg.trianglemap(mark), "simple"),
+    "trim all": (fg.foldmap(nearest, move), "any"),
+    "trim active": (fg.foldmap(nearest_active, move), "any"),
 }
-#: Those whose values begin as numbers of vertices, and not as 0.
-DESCENDING = {"active", "edges"}
+#: Those whose values begin as numbers of vertices, and not as 0; those that are trimmed
+#: begin with one source in eleven.
+DESCENDING, TRIMMED = {"active", "edges"}, {"trim all", "trim active"}
 IN_PLACE = {"edges", "degrees at edges", "triangles"}
 #: Batches of each graph.
 COUNT = hypothesis.settings().max_examples // 2
@@ -146,19 +163,25 @@ pytestmark = pytest.mark.filterwarnings("ignore::featgraph.StaleSourcesWarning")
 
 def first_values(name: str, ids: Any) -> Any:
     """Return the values with which vertices begin."""
-    return np.asarray(ids, np.int64) * (7919 if name in DESCENDING else 0) % 10007
+    ids = np.asarray(ids, np.int64)
+    if name in TRIMMED:
+        return np.where(ids % 11 == 0, 0, BIG)
+    return ids * (7919 if name in DESCENDING else 0) % 10007
 
 
 def make_state(name: str, graph: fg.Graph) -> fg.State:
     """Return a State with values that depend on ids alone."""
     ids = np.arange(graph.vertex_count)
-    y = first_values(name, ids)
+    more = {"previous": fg.vertex_property(ids * 0 - 1, iterated=True, fill=-1)}
     return fg.State(
         graph,
-        y=fg.vertex_property(y, iterated=name not in IN_PLACE, fill=BIG),
+        y=fg.vertex_property(
+            first_values(name, ids), iterated=name not in IN_PLACE, fill=BIG
+        ),
         z=fg.vertex_property(np.full(len(ids), 3), fill=3),
         runs=fg.vertex_property(np.zeros(len(ids), np.int64)),
         w=weights_of(graph),
+        **(more if name in TRIMMED else {}),
     )
 
 
@@ -188,20 +211,24 @@ def go_on(name: str, state: fg.State, **options: Any) -> Any:
     """Go on with what batches have made due."""
     born = np.flatnonzero(state["y"] >= BIG)
     born = born[living_of(state.graph)[born]]
-    if PROGRAMS[name][1] in {"grows", "simple"}:
+    if name in TRIMMED or PROGRAMS[name][1] in {"grows", "simple"}:
         state.put("y", born, first_values(name, born))
+    if name in TRIMMED:
+        fg.trim(state, reset={"y": BIG}, target="cpu")
     with warnings.catch_warnings():
-        warnings.simplefilter("error", fg.ConvergenceWarning)
+        kind = Warning if name in TRIMMED else fg.ConvergenceWarning
+        warnings.simplefilter("error", kind)
         return fg.iterate(PROGRAMS[name][0], state, target="cpu", **options)
 
 
 def begin_anew(name: str, graph: Batched, *, interpreted: bool = False) -> Any:
-    """Return the values of a run on a separate graph."""
+    """Return the values of a run on a separate graph, and BIG at dead vertices."""
     state, step = make_state(name, graph.fresh()), PROGRAMS[name][0]
     if interpreted:
-        return reference.iterate(step.program, *reference.from_state(state)).values["y"]
+        run = reference.iterate(step.program, *reference.from_state(state))
+        return np.where(living_of(graph.graph), run.values["y"], BIG)
     fg.iterate(step, state, target="cpu")
-    return state["y"]
+    return np.where(living_of(graph.graph), state["y"], BIG)
 
 
 @pytest.mark.drawn(16)
@@ -215,7 +242,7 @@ def check_going_on(
     name: str, count: int = COUNT, remembers: int = 1 << 30, way: str = "copies"
 ) -> None:
     for seed in range(2 if way == "copies" else 1):
-        rng = np.random.default_rng(seed + (way == "last"))
+        rng = np.random.default_rng(seed + (way == "last") + 5 * (name in TRIMMED))
         kind = PROGRAMS[name][1]
         graph = drawn_graph(rng, kind, way)
         graph.remembers = remembers
@@ -226,48 +253,36 @@ def check_going_on(
                 graph.apply(**drawn_batch(rng, graph, kind))
             go_on(name, state)
             wanted = begin_anew(name, graph, interpreted=number == count - 1)
-            wanted[~living_of(graph.graph)] = BIG
             np.testing.assert_array_equal(state["y"], wanted)
 
 
-@pytest.mark.parametrize("name", ["active", "edges"])
+@pytest.mark.parametrize(
+    ("name", "count"), [("active", 6), ("edges", 6), ("trim active", 3)]
+)
 def test_the_loop_over_few_vertices_goes_on(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
-    check_going_on(name, 6)
+    check_going_on(name, count)
 
 
-def test_the_loop_over_few_vertices_goes_on_behind_a_trim(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
-    check_trimming("active", 3)
+@pytest.mark.parametrize("remembers", [0, 1])
+def test_all_is_due_where_the_log_is_too_old(remembers: int) -> None:
+    for name in ("in", "counts", "trim all"):
+        check_going_on(name, 3, remembers)
 
 
-def rows_of(graph: Batched, edges: Any, along: str) -> dict[int, list[Any]]:
-    """Return which edges each vertex gathers along, with their weights."""
-    rows: dict[int, list[Any]] = {v: [] for v in range(graph.count)}
-    for number, (s, t, w) in edges.items():
-        for source, target in ((s, t), (t, s))[: 2 - graph.given_directed]:
-            if along in {"in", "both"}:
-                rows[target].append((number, source, w))
-            if along in {"out", "both"} and not (along == "both" and s == t):
-                rows[source].append((number, target, w))
-    return rows
-
-
-def named_by_the_rule(name: str, graph: Batched, then: tuple[int, Any]) -> set[int]:
+def named_by_the_rule(name: str, graph: Batched, then: Model) -> set[int]:
     """Return the vertices on which one superstep runs, found row by row."""
     along = {"out": "out", "both": "both"}.get(name, "in")
-    now, before = (rows_of(graph, e, along) for e in (graph.edges, then[1]))
-    ins, outs = (
-        [rows_of(graph, e, way) for e in (graph.edges, then[1])]
-        for way in ("in", "out")
+    known, count = len(then.living), graph.count
+    (now, before), ins, outs = (
+        (graph.model.rows(way), then.rows(way) + [[]] * (count - known))
+        for way in (along, "in", "out")
     )
-    due = set(range(then[0], graph.count))
+    due = set(range(known, count))
     active: set[int] = set()
-    for v in range(graph.count):
+    for v in range(count):
         if name != "own degrees" and now[v] != before[v]:
             due.add(v)
         degrees = [len(rows[v]) for rows in (*ins, *outs)]
@@ -277,7 +292,7 @@ def named_by_the_rule(name: str, graph: Batched, then: tuple[int, Any]) -> set[i
             active.add(v)
         if name == "active" and set(outs[0][v]) - set(outs[1][v]):
             active.add(v)
-    return due | active | {t for v in active for _, t, _ in outs[0][v]}
+    return due | active | {t for v in active for t, *_ in outs[0][v]}
 
 
 @pytest.mark.drawn(4)
@@ -292,7 +307,7 @@ def test_no_other_vertex_is_due(name: str) -> None:
         state = make_state(name, graph.graph)
         go_on(name, state)
         for _ in range(COUNT):
-            then = graph.count, dict(graph.edges)
+            then = graph.model.copy()
             graph.apply(**drawn_batch(rng, graph, PROGRAMS[name][1]))
             before = state["runs"]
             step = PROGRAMS[name][0]
@@ -348,10 +363,6 @@ WRITTEN = {
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_entries_that_are_written_make_their_readers_due(name: str) -> None:
-    check_put(name)
-
-
-def check_put(name: str) -> None:
     rng = np.random.default_rng(3)
     drawn = Batched(20, directed=True, keeps=True)
     for _ in range(8):
@@ -389,19 +400,14 @@ def check_put(name: str) -> None:
 def test_writes_to_entries_are_checked() -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2])
     state = fg.State(graph, x=fg.vertex_property([1.0, 2.0, 3.0]), alpha=0.5)
-    for ids, values, error in (
-        ([3], 1.0, "out of range"),
-        ([-1], 1.0, "out of range"),
-        ([0.5], 1.0, "integer ids"),
-        ([0, 1], [1.0], "one value per entry"),
-        ([0], "a", "x"),
-    ):
+    for name, ids, values, error in (
+        ("x", [3], 1.0, "out of range"), ("x", [-1], 1.0, "out of range"),
+        ("x", [0.5], 1.0, "integer ids"), ("x", [0, 1], [1.0], "one value per entry"),
+        ("x", [0], "a", "x"), ("alpha", [0], 1.0, "assign all of it"),
+        ("y", [0], 1.0, "there is no property"),
+    ):  # fmt: skip
         with pytest.raises((fg.StateError, fg.GraphInputError), match=error):
-            state.put("x", ids, values)
-    with pytest.raises(fg.StateError, match="assign all of it"):
-        state.put("alpha", [0], 1.0)
-    with pytest.raises(fg.StateError, match="there is no property"):
-        state.put("y", [0], 1.0)
+            state.put(name, ids, values)
     state.put("x", [True, False, True], 7)
     assert state["x"].tolist() == [7.0, 2.0, 7.0]
 
@@ -433,9 +439,7 @@ def test_batches_within_a_run_are_gone_on_with(
     options = {where: apply, "change_driven": change_driven}
     fg.iterate(PROGRAMS[name][0], state, target="cpu", **options)
     fg.iterate(PROGRAMS[name][0], state, target="cpu")
-    wanted = begin_anew(name, graph)
-    wanted[~living_of(graph.graph)] = BIG
-    np.testing.assert_array_equal(state["y"], wanted)
+    np.testing.assert_array_equal(state["y"], begin_anew(name, graph))
 
 
 def test_two_foldmaps_and_copies_keep_what_each_has_seen() -> None:
@@ -473,9 +477,9 @@ def test_other_foldmaps_between_runs_make_due(is_run: bool, is_fixed: bool) -> N
     state = fg.State(
         graph,
         y=fg.vertex_property(np.arange(3, 13), iterated=True),
-        w=fg.edge_property(0),
-    )
-    step, other = fg.foldmap(lowest, adopt_least), fg.foldmap(give_up)
+        w=fg.edge_property(0), runs=fg.vertex_property(0),
+    )  # fmt: skip
+    step, other = PROGRAMS["active"][0], fg.foldmap(give_up)
     fg.iterate(step, state, target="cpu")
     for number, expected in ((5, [3, 4, 4, 4, 4, 1, 1, 1, 1, 12]), (0, [1, *[4] * 4])):
         if is_run:
@@ -489,12 +493,6 @@ def test_other_foldmaps_between_runs_make_due(is_run: bool, is_fixed: bool) -> N
         step(state, target="cpu")  # a call of the foldmap itself
         fg.iterate(step, state, target="cpu")
         assert state["y"].tolist() == [1] * 9 + [12]
-
-
-@fg.vertex
-def adopt_least(f, v, d):  # type: ignore[no-untyped-def]
-    d.y_next[v] = min(d.y[v], d.low[v])
-    return d.low[v] < d.y[v]
 
 
 # -- what States own
@@ -533,23 +531,12 @@ def take_x(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
-def test_dead_vertices_are_not_written() -> None:
-    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], target="cpu")
-    state = fg.State(graph, x=fg.vertex_property([1, 2, 3], fill=-1))
-    graph.delete_vertices([1])
-    assert state["x"].tolist() == [1, -1, 3]
-    with pytest.raises(fg.GraphInputError, match="deleted"):
-        state.put("x", [0, 1], 5)
-    state["x"] = [4, 5, 6]
-    assert state["x"].tolist() == [4, -1, 6]
-
-
 @pytest.mark.filterwarnings("error::featgraph.StaleSourcesWarning")
 def test_extremes_that_go_on_behind_deletions_warn() -> None:
     graph = fg.DynamicGraph.from_edges(
         [0, 11, 1], [1, 1, 2], weights=np.array([1, 2, 3]), target="cpu"
     )
-    state, step = distances(graph), WAYS["all"]
+    state, step = make_state("trim all", graph), PROGRAMS["trim all"][0]
     fg.iterate(step, state, target="cpu")
     graph.insert_edges([2], [3], weights=[1])
     fg.iterate(step, state, target="cpu")
@@ -563,77 +550,6 @@ def test_extremes_that_go_on_behind_deletions_warn() -> None:
     graph.delete_edges([1], [2])
     with pytest.warns(fg.StaleSourcesWarning):
         fg.iterate(step, state, target="cpu")
-
-
-# -- trimming
-
-
-@fg.gather(into="low", combine="argmin")
-def nearest(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return d.y[u] + d.w[e]
-
-
-@fg.gather(into="low", combine="argmin", sources="active")
-def nearest_active(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return d.y[u] + d.w[e]
-
-
-@fg.vertex
-def move(f, v, d):  # type: ignore[no-untyped-def]
-    is_nearer = d.low[v] < d.y[v]
-    if is_nearer:
-        d.y_next[v] = d.low[v]
-        d.previous_next[v] = d.low_source[v]
-    return is_nearer
-
-
-WAYS = {"all": fg.foldmap(nearest, move), "active": fg.foldmap(nearest_active, move)}
-
-
-def distances(graph: fg.Graph) -> fg.State:
-    count = graph.vertex_count
-    y = np.where(np.arange(count) % 11 == 0, 0, BIG)
-    return fg.State(
-        graph,
-        y=fg.vertex_property(y, iterated=True, fill=BIG),
-        previous=fg.vertex_property(np.full(count, -1), iterated=True, fill=-1),
-        w=weights_of(graph),
-    )
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_trimmed_runs_equal_those_that_begin_anew(way: str) -> None:
-    check_trimming(way)
-
-
-def check_trimming(way: str, count: int = COUNT, remembers: int = 1 << 30) -> None:
-    for seed, kept in enumerate(("copies", "last"), start=5):
-        rng = np.random.default_rng(seed)
-        graph = drawn_graph(rng, "any", kept)
-        graph.remembers = remembers
-        state = distances(graph.graph)
-        fg.iterate(WAYS[way], state, target="cpu")
-        for _ in range(count):
-            for _ in range(int(rng.choice([1, 1, 3]))):
-                graph.apply(**drawn_batch(rng, graph, "any"))
-            born = np.flatnonzero(state["y"] >= BIG)
-            born = born[living_of(graph.graph)[born]]
-            state.put("y", born[born % 11 == 0], 0)
-            fg.trim(state, reset={"y": BIG}, target="cpu")
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                fg.iterate(WAYS[way], state, target="cpu")
-            wanted = distances(graph.fresh())
-            fg.iterate(WAYS[way], wanted, target="cpu")
-            values = np.where(living_of(graph.graph), wanted["y"], BIG)
-            np.testing.assert_array_equal(state["y"], values)
-
-
-@pytest.mark.parametrize("remembers", [0, 1])
-def test_all_is_due_where_the_log_is_too_old(remembers: int) -> None:
-    check_going_on("in", 3, remembers)
-    check_going_on("counts", 3, remembers)
-    check_trimming("all", 3, remembers)
 
 
 # -- faults
@@ -673,10 +589,7 @@ def test_a_reason_that_is_forgotten_is_missed(
             added.everything = ""
         return added
 
-    name = REASONS[reason]
     monkeypatch.setattr(run_state, "find_due", find)
     way = "last" if "changed" in what else "copies"
-    is_trim = name.startswith("trim")
-    check = check_trimming if is_trim else partial(check_going_on, way=way)
     with pytest.raises(AssertionError):
-        check(name.removeprefix("trim "))
+        check_going_on(REASONS[reason], way=way)

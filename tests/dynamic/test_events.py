@@ -58,16 +58,9 @@ def edges_of(graph: fg.DynamicGraph, directed: bool) -> Edges:
     scale=st.sampled_from([1, 0.25]),
 )
 def test_batches_lead_from_each_interval_to_the_next(
-    seed: int,
-    count: int,
-    length: int,
-    step: int,
-    start: Any,
-    directed: bool,
-    duplicates: str,
-    loops: str,
-    scale: float,
-) -> None:
+    seed: int, count: int, length: int, step: int, start: Any, directed: bool,
+    duplicates: str, loops: str, scale: float,
+) -> None:  # fmt: skip
     policy, rng = (directed, duplicates, loops), np.random.default_rng(seed)
     ends = rng.integers(0, rng.integers(1, 5), (2, count))
     drawn = zip(*ends, rng.integers(-9, 50, count), range(count), strict=True)
@@ -81,35 +74,26 @@ def test_batches_lead_from_each_interval_to_the_next(
     graph = window.graph(
         directed=directed, duplicates=duplicates, loops=loops, target="cpu"
     )
-    begin, known = min(times) if start is None else start, set()
+    begin, known, came = min(times) if start is None else start, set(), []
     for batch in [None, *window]:
         if batch is not None:
             assert last >= begin + length * scale
             begin += step * scale
             assert (batch.begin, batch.end) == (begin, begin + length * scale)
             assert graph.update(batch).missing == 0
+            came.append(batch.insert.tolist())
         expected = in_interval(events, begin, begin + length * scale, policy)
         assert edges_of(graph, directed) == expected
         known |= {end for pair in expected for end in pair}
-        assert known <= set(np.asarray(graph.vertex_names).tolist())
+        names = set(np.asarray(graph.vertex_names).tolist())
+        assert known == names if loops == "keep" else known <= names
         if batch is not None and duplicates == "last":  # an edge keeps its place
             ends = zip(batch.sources, batch.targets, batch.insert, strict=True)
             gone = {pair_of(u, v, directed) for u, v, came in ends if not came}
             assert not gone & expected.keys()
     assert last < begin + length * scale or last < begin  # it may lie between two
-    assert graph.version <= len(window)
-
-
-def test_graphs_of_windows_begin_empty_where_no_event_is() -> None:
-    window = fg.TemporalEdges(["a"], ["b"], [9]).window(length=2, step=5, start=0)
-    graph = window.graph(directed=False, target="cpu")
-    assert (graph.vertex_count, graph.edge_count) == (0, 0)
-    counts = []
-    for batch in window:
-        graph.update(batch)
-        counts.append(graph.edge_count)
-    assert counts == [0, 0]  # [5, 7) and [10, 12) are before it and behind it
-    assert graph.vertex_count == 0
+    assert graph.version <= len(window) == len(came)
+    assert [batch.insert.tolist() for batch in window] == came
 
 
 @pytest.mark.parametrize(
@@ -150,96 +134,71 @@ def test_events_are_sorted_by_time_and_keep_names() -> None:
     assert fg.TemporalEdges(tuples, tuples, [1]).sources[0] == (1, 2)
 
 
-def test_a_window_yields_the_same_batches_again() -> None:
-    events = fg.TemporalEdges([0, 1, 2], [1, 2, 0], [0, 10, 20], [1, 2, 3])
-    window = events.window(length=5, step=4)
-    window.graph(target="cpu")
-    assert len(window) == 4
-    for _ in range(2):
-        inserted = [batch.insert.tolist() for batch in window]
-        assert inserted == [[False], [True], [False], [True]]
+EVENTS = fg.TemporalEdges([1], [2], [3], [4])
+WINDOW = EVENTS.window(length=1, step=1)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "fragment"),
+    ("call", "given", "error", "text"),
     [
-        (([], [], []), "no events"),
-        (([1], [1, 2], [1]), "1 sources and 2 targets"),
-        (([1], [2], [1, 2]), "as many times"),
-        (([1], [2], [np.inf]), "times[0]"),
-        (([1, 1], [2, 2], [1, np.nan]), "times[1]"),
-        (([1], [2], ["soon"]), "times"),
-        (([1], [2], [1], [np.nan]), "weights[0]"),
-        (([1.5], [2], [1]), "integers, strings"),
+        *((fg.TemporalEdges, given, fg.GraphInputError, text) for given, text in [
+            (([], [], []), "no events"),
+            (([1], [1, 2], [1]), "1 sources and 2 targets"),
+            (([1], [2], [1, 2]), "as many times"),
+            (([1], [2], [np.inf]), r"times\[0\]"),
+            (([1, 1], [2, 2], [1, np.nan]), r"times\[1\]"),
+            (([1], [2], ["soon"]), "times"),
+            (([1], [2], [1], [np.nan]), r"weights\[0\]"),
+            (([1.5], [2], [1]), "integers, strings"),
+        ]),
+        *((EVENTS.window, given, fg.GraphInputError, text) for given, text in [
+            ({"length": 0, "step": 1}, "length"), ({"length": 1, "step": -1}, "step"),
+            ({"length": 1, "step": float("inf")}, "step"),
+            ({"length": 1, "step": 1, "start": 4}, "start"),
+        ]),
+        (EVENTS.window, {"length": "a year", "step": 1}, fg.ArgumentError, "length"),
+        (next, [iter(EVENTS.window(length=1, step=1))], fg.StateError, "no graph"),
+        (WINDOW.graph, {"directed": False}, fg.StateError, "another window"),
+        (WINDOW.graph, {"duplicates": "first"}, fg.ArgumentError, "duplicates"),
     ],
-)
-def test_events_refuse_what_is_none(arrays: Any, fragment: str) -> None:
-    with pytest.raises(fg.GraphInputError) as error:
-        fg.TemporalEdges(*arrays)
-    assert fragment in str(error.value)
+)  # fmt: skip
+def test_events_and_windows_refuse_what_is_none(
+    call: Any, given: Any, error: Any, text: str
+) -> None:
+    WINDOW.graph(target="cpu")
+    with pytest.raises(error, match=text):
+        call(**given) if isinstance(given, dict) else call(*given)
 
 
-def test_windows_refuse_what_is_none() -> None:
-    events = fg.TemporalEdges([1], [2], [3], [4])
-    for options in (
-        {"length": 0, "step": 1},
-        {"length": 1, "step": -1},
-        {"length": 1, "step": float("inf")},
-        {"length": 1, "step": 1, "start": 4},
-    ):
-        with pytest.raises(fg.GraphInputError):
-            events.window(**options)
-    with pytest.raises(fg.ArgumentError):
-        events.window(length="a year", step=1)
-    window = events.window(length=1, step=1)
-    with pytest.raises(fg.StateError, match="no graph"):
-        next(iter(window))
-    window.graph(target="cpu")
-    with pytest.raises(fg.StateError, match="another window"):
-        window.graph(directed=False)
-    with pytest.raises(fg.ArgumentError):
-        window.graph(duplicates="first")
-
-
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_read_temporal(tmp_path: Path, is_packed: bool) -> None:
-    text = b"# u v t\n5 9 30\n9 5 10 \n\n7 5 20\n"
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"# u v t\n5 9 30\n9 5 10 \n\n7 5 20\n",
+         ([9, 7, 5], [5, 5, 9], [10, 20, 30], None)),
+        (gzip.compress(b"5 9 30\n9 5 10\n"), ([9, 5], [5, 9], [10, 30], None)),
+        (b"ann,bob,1.5,2\nbob,cid,0.5,-3\n",
+         (["bob", "ann"], ["cid", "bob"], [0.5, 1.5], [-3, 2])),
+    ],
+)  # fmt: skip
+def test_read_temporal(tmp_path: Path, text: bytes, expected: Any) -> None:
     path = tmp_path / "events.data"
-    path.write_bytes(gzip.compress(text) if is_packed else text)
+    path.write_bytes(text)
     events = fg.read_temporal(path)
-    assert events.sources.tolist() == [9, 7, 5]
-    assert events.targets.tolist() == [5, 5, 9]
-    assert events.times.tolist() == [10, 20, 30]
-    assert events.times.dtype == np.int64
-    assert events.weights is None
-
-
-def test_read_temporal_with_weights_words_and_fractions(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_text("ann,bob,1.5,2\nbob,cid,0.5,-3\n")
-    events = fg.read_temporal(path)
-    assert events.sources.tolist() == ["bob", "ann"]
-    assert events.times.tolist() == [0.5, 1.5]
-    assert events.weights is not None
-    assert events.weights.tolist() == [-3, 2]
+    names = "sources", "targets", "times", "weights"
+    for name, values in zip(names, expected, strict=True):
+        found = getattr(events, name)
+        assert (found if found is None else found.tolist()) == values
+    assert events.times.dtype == np.array(expected[2]).dtype
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "# nothing\n",
-        "1 2\n3 4\n",
-        "1 2 3\n1 2\n",
-        "1 2 3\n1 2 soon\n",
-        "1 2 nan\n",
-        "1 2 inf\n",
-        "1 2 3 4 5\n",
-        "1 2 3 nan\n",
-        "1 2 3\n1 2 3 4\n",
+        "", "# nothing\n", "1 2\n3 4\n", "1 2 3\n1 2\n", "1 2 3\n1 2 soon\n",
+        "1 2 nan\n", "1 2 inf\n", "1 2 3 4 5\n", "1 2 3 nan\n", "1 2 3\n1 2 3 4\n",
         "\x1f\x8b damaged",
     ],
-)
+)  # fmt: skip
 def test_read_temporal_refuses_what_is_no_stream(tmp_path: Path, text: str) -> None:
     path = tmp_path / "events.txt"
     path.write_bytes(text.encode("latin-1"))
@@ -248,18 +207,13 @@ def test_read_temporal_refuses_what_is_no_stream(tmp_path: Path, text: str) -> N
     assert "events.txt" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "other", [{"weights": [1.0]}, {"insert": False}, {"columns": {}}, {"copies": "all"}]
-)
-def test_a_batch_of_a_window_has_all_its_values(other: dict[str, Any]) -> None:
+def test_a_batch_of_a_window_has_all_its_values() -> None:
     window = fg.TemporalEdges([0, 1], [1, 2], [0, 5]).window(length=2, step=5)
     graph = window.graph(directed=True, duplicates="last", loops="drop", target="cpu")
-    [batch] = window
-    before = graph.version
-    if other == {"copies": "all"}:  # the default
-        assert graph.update(batch, **other).inserted == 1
-        return
-    with pytest.raises(fg.GraphInputError, match="has all its values") as error:
-        graph.update(batch, **other)
-    assert f"{next(iter(other))}=" in str(error.value)
+    [batch], before = window, graph.version
+    for name, value in (("weights", [1.0]), ("insert", False), ("columns", {})):
+        with pytest.raises(fg.GraphInputError, match="has all its values") as error:
+            graph.update(batch, **{name: value})
+        assert f"{name}=" in str(error.value)
     assert graph.version == before
+    assert graph.update(batch, copies="all").inserted == 1  # the default

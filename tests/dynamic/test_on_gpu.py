@@ -1,4 +1,4 @@
-"""Batches and programs on an emulated GPU: they leave what they leave on the CPU."""
+"""Batches, programs and dead vertices on an emulated GPU: as on the CPU."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import importlib
 import json
 import linecache
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,27 +24,32 @@ import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
 from featgraph.cuda import arrays
 from featgraph.dynamic import gpu_memory, gpu_pools, kernels_cpu, pools, views
-from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.rows import living_slots
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
-from featgraph.runtime.devices import (
-    cuda_device,
-    cuda_sets,
-    gpu_arrays,
-    host_arrays,
-    protocol,
-)
-from featgraph.runtime.memory.graph_arrays import graph_arrays
+from featgraph.runtime.devices import cuda_device, cuda_sets, protocol
+from featgraph.runtime.loops.replay_report import ReplayReport
 from tests.bank import BY_NAME
-from tests.dynamic.model import edges_in
-from tests.dynamic.pairs import check_batches, check_long_rows, require_same
+from tests.dynamic.model import edges_in, set_shares, update
+from tests.dynamic.pairs import (
+    check_arrays,
+    check_batches,
+    check_long_rows,
+    printed_by,
+    require_same,
+    require_values,
+    stores_of,
+)
+from tests.dynamic.reached import reached
+from tests.dynamic.test_dead_in_algorithms import check_dead
+from tests.dynamic.test_living import counted, path
 from tests.dynamic.test_programs import ran
 from tests.dynamic.test_resumed import require_labels, spread_labels
 from tests.simt.emulator import EmulationError
 from tests.simt.gpu import Gpu, emulated_gpu, pauses
+from tests.simt.test_watched_loops import have_loops
 from tests.unit.test_hops import calls_within
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -109,6 +112,13 @@ def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -
     patch.setattr(arrays, "multiprocessors", lambda: count)
 
 
+@pytest.fixture(params=[4096, 0])
+def few(request: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have one block take batches, or two."""
+    have_blocks(monkeypatch, request.param, 2, 32)
+    return request.param
+
+
 #: The text of the most entries of a row that no sort orders, before their number.
 RANKED = "MOST_RANKED = 32", "MOST_RANKED = "
 
@@ -145,18 +155,13 @@ def test_lanes_in_drawn_orders(
 ) -> None:
     """One row gets everything; no answer depends on which lane comes first."""
     have_blocks(monkeypatch, *BY_BLOCKS[blocks])
-    both = [
-        EdgeStore(40, duplicates="last", columns=SPEC, target=target)
-        for target in ("cpu", "cuda")
-    ]
-    rng = np.random.default_rng(4)
+    both, rng = stores_of(40, duplicates="last", columns=SPEC), np.random.default_rng(4)
     with pauses(5):
         for _ in range(3):
             ends = np.stack([rng.integers(0, 5, 40), np.full(40, 7)])
             weights = {"weight": rng.random(40)}
             for store in both:
-                kinds = np.arange(40) % 3 > 0
-                store.apply(store.checked(*ends, kinds, weights, 40))
+                update(store, *ends, np.arange(40) % 3 > 0, weights)
     require_same(both)
 
 
@@ -237,21 +242,17 @@ def find_faults() -> None:
 
 
 def test_planted_faults_are_found() -> None:
-    code = "from tests.dynamic.test_on_gpu import find_faults; find_faults()"
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    codes = json.loads(done.stdout.splitlines()[-1])
-    assert codes == dict.fromkeys(FAULTS, FOUND), done.stderr
+    codes = printed_by("tests.dynamic.test_on_gpu.find_faults")
+    assert codes == dict.fromkeys(FAULTS, FOUND)
 
 
 @pytest.fixture
 def short_hubs(gpu: Gpu) -> Iterator[Callable[[str], None]]:
     """Have short rows be hubs, on the GPU and in pools of a target."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (protocol, cuda_device, cuda_sets, traits, views):
-            patch.setattr(module, "HUB_DEGREE", HUB)
-        patch.setattr(views, "HUB", HUB)
+        set_hub_degree(patch, HUB)
+        for name in ("HUB_DEGREE", "HUB"):
+            patch.setattr(views, name, HUB)
 
         def choose(target: str) -> None:
             least = HUB if target == "cuda" else 2048
@@ -261,43 +262,57 @@ def short_hubs(gpu: Gpu) -> Iterator[Callable[[str], None]]:
         yield choose
 
 
-def changed(target: str, *, directed: bool) -> fg.DynamicGraph:
-    """Return a graph with a hub that batches have reached."""
-    rng, count = np.random.default_rng(7), 61
-
-    def weights(size: int) -> object:
-        return (rng.integers(1, 64, size) / 8).astype(np.float32)
-
-    graph = fg.DynamicGraph.from_edges(
-        *rng.integers(0, count, (2, 150)), vertex_count=count, directed=directed,
-        target=target, weights=weights(150),
-    )  # fmt: skip
-    for _ in range(2):
-        ends = rng.integers(0, count, (2, 60))
-        ends[1, :52] = 3
-        graph.update(*ends, rng.random(60) < 0.7, weights=weights(60))
-    return graph
+def set_hub_degree(patch: pytest.MonkeyPatch, degree: int) -> None:
+    """Have rows of so many edges be hubs of kernels."""
+    for module in (protocol, cuda_device, cuda_sets, traits):
+        patch.setattr(module, "HUB_DEGREE", degree)
 
 
 @pytest.mark.drawn(56)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
+    check_program(short_hubs, name)
+
+
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("label_propagation", {"schedule": "warp_segmentation"}),
+        ("label_propagation", {"schedule": "virtual_warp", "lanes_per_vertex": 8}),
+        ("bfs", {"schedule": "balanced_push", "direction": "push"}),
+        ("edge_atomics", {"schedule": "balanced_push", "direction": "push"}),
+    ],
+)
+def test_schedules(
+    short_hubs: Callable[[str], None], name: str, options: dict[str, Any]
+) -> None:
+    check_program(short_hubs, name, **options)
+
+
+def check_program(short_hubs: Callable[[str], None], name: str, **options: Any) -> None:
+    """Run it behind batches, among dead vertices, and from some; so does the CPU."""
     program, found = BY_NAME[name], []
     for target in ("cpu", "cuda"):
         short_hubs(target)
-        graph = changed(target, directed=not program.undirected)
-        found.append(ran(graph, program, program.widths[0]))
-        ends = np.arange(20), np.full(20, 3)  # the hub alone has other lists
-        graph.insert_edges(*ends, weights=np.ones(20, np.float32))
-        again = ran(graph, program, program.widths[0])
-        found[-1] |= {f"{name} again": value for name, value in again.items()}
-    for value, wanted in found[0].items():
-        if program.exact:
-            np.testing.assert_array_equal(found[1][value], wanted, err_msg=value)
-        else:
-            np.testing.assert_allclose(
-                found[1][value], wanted, 1e-4, 1e-4, err_msg=value
-            )
+        graph = reached(
+            np.random.default_rng(7), 61, directed=not program.undirected, size=150,
+            batches=2, target=target,
+        )  # fmt: skip
+        own = options if target == "cuda" else {}
+        run = partial(ran, graph, program, program.widths[0], **own)
+        runs = [run()]
+        graph.delete_vertices(np.arange(4, 61, 3))
+        graph.insert_vertices(2)
+        ends = np.resize(np.flatnonzero(graph.living)[:-2], 60), np.full(60, 3)
+        graph.insert_edges(*ends, weights=np.ones(60, np.float32))
+        runs.append(run())
+        with pytest.MonkeyPatch.context() as patch:
+            have_loops(patch)
+            found.append([*runs, run(active=np.flatnonzero(graph.living)[::3])])
+    for (ours, counts), (theirs, wanted) in zip(*found, strict=True):
+        require_values(theirs, ours, program.exact)
+        assert wanted == counts
 
 
 def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,44 +351,12 @@ def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arrays_of_the_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches that lie on the GPU do not pass the host; long ones move there first."""
-    rng = np.random.default_rng(2)
-    ends = rng.integers(0, 20, (2, 90)).astype(np.int32)
-    weights, graphs, came = rng.random(90).astype(np.float32), [], []
-    insert = rng.random(60) < 0.5
-    for place, least in ((np.asarray, 99), (np.asarray, 0), (arrays.upload, 99)):
-        monkeypatch.setattr(gpu_memory, "LEAST_MOVED", least)
-        graph = fg.DynamicGraph.from_edges(
-            place(ends[0, :50]), place(ends[1, :50]), weights=place(weights[:50]),
-            vertex_count=20, duplicates="last", target="cuda",
-        )  # fmt: skip
-        more = [place(array[50:]) for array in (*ends, weights)]
-        gpu.downloads.clear()
-        came.append(graph.insert_edges(*more[:2], weights=more[2]))
-        assert 160 not in gpu.downloads
-        graph.delete_edges(place(ends[0, :9]), place(ends[1, :9]))
-        mixed = [place(array[20:80]) for array in (*ends, weights)]
-        came.append(graph.update(*mixed[:2], insert, weights=mixed[2]))
-        with pytest.raises(fg.GraphInputError, match="there is no such edge"):
-            graph.delete_edges(*more[:2][::-1], missing="error")
-        for bad in (-1, 20):
-            pair = place(ends[0, :2]), place(np.array([3, bad], np.int32))
-            for given in (pair, pair[::-1]):
-                with pytest.raises(fg.GraphInputError, match="vertex"):
-                    graph.delete_edges(*given)
-        graph.audit()
-        graphs.append(graph)
-    for place in range(2):
-        assert len({tuple(c.outcomes.tolist()) for c in came[place::2]}) == 1
-    assert len({graph.digest for graph in graphs}) == 1
+    """Batches that lie on the GPU do not pass the host."""
+    check_arrays(monkeypatch, arrays.upload, 20, 90, gpu.downloads)
 
 
-@pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("directed", [True, False])
-def test_callers_may_overwrite_arrays_of_a_batch(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, directed: bool, few: int
-) -> None:
-    have_blocks(monkeypatch, few, 2, 32)
+def test_callers_may_overwrite_arrays_of_a_batch(few: int, directed: bool) -> None:
     graph = fg.DynamicGraph.from_edges(
         np.arange(60) % 20, np.arange(60) % 17, vertex_count=24, directed=directed,
         duplicates="last", target="cuda",
@@ -389,24 +372,18 @@ def test_callers_may_overwrite_arrays_of_a_batch(
     graph.audit()
 
 
-@pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("loops", ["keep", "drop", "error"])
-def test_plans_find_what_the_host_must_refuse(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, loops: str, few: int
-) -> None:
+def test_plans_find_what_the_host_must_refuse(gpu: Gpu, few: int, loops: str) -> None:
     """Batches of the GPU do not pass the host, unless some update is refused there."""
-    have_blocks(monkeypatch, few, 2, 32)
-    graphs, spec = [], {"weight": (np.dtype(np.float32), None)}
-    for target in ("cpu", "cuda"):
-        store = EdgeStore(
-            20, duplicates="last", loops=loops, columns=spec, target=target
-        )
-        graphs.append(fg.DynamicGraph(store))
-        graphs[-1].insert_edges([4, 0], [1, 9], weights=[1, 1])
-        graphs[-1].delete_vertices([4, 9])
-        graphs[-1].insert_vertices(1)  # vertex 4 comes back
+    spec = {"weight": (np.dtype(np.float32), None)}
+    stores = stores_of(20, duplicates="last", loops=loops, columns=spec)
+    graphs = [fg.DynamicGraph(store) for store in stores]
+    for graph in graphs:
+        graph.insert_edges([4, 0], [1, 9], weights=[1, 1])
+        graph.delete_vertices([4, 9])
+        graph.insert_vertices(1)  # vertex 4 comes back
 
-    def update(u: list[int], v: list[int], weights: list[float]) -> list[str]:
+    def insert(u: list[int], v: list[int], weights: list[float]) -> list[str]:
         found = []
         for graph, place in zip(graphs, (np.asarray, arrays.upload), strict=True):
             ends = [place(np.array(e, np.int32)) for e in (u, v)]
@@ -419,7 +396,7 @@ def test_plans_find_what_the_host_must_refuse(
         return found
 
     for _ in range(2):  # the second one gives edges other weights
-        found = update([3, 4, 5], [6, 4 if loops == "keep" else 5, 2], [1, 2, 3])
+        found = insert([3, 4, 5], [6, 4 if loops == "keep" else 5, 2], [1, 2, 3])
         assert "inserted" in found[0]
         assert found[0] == found[1]
         assert 12 not in gpu.downloads, "the ends or the weights"
@@ -428,7 +405,7 @@ def test_plans_find_what_the_host_must_refuse(
         (([3, 7], [20, 1]), 1.0, "vertex"), (([3, 7], [5, 1]), np.nan, "number"),
         (([3, 7], [3, 1]), 1.0, {"error": "a loop"}.get(loops, "inserted")),
     ]:  # fmt: skip
-        found = update(*ends, [1.0, weight])
+        found = insert(*ends, [1.0, weight])
         assert text in found[0]
         assert found[0] == found[1]
     for graph in graphs:
@@ -441,10 +418,8 @@ def test_small_batches_of_the_gpu_outgrow_a_pool(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a batch is planned twice, then for all rows."""
-    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-        monkeypatch.setattr(stores, name, 0)
-    both = [EdgeStore(9, duplicates="last", target=t) for t in ("cpu", "cuda")]
-    rng = np.random.default_rng(3)
+    set_shares(monkeypatch)
+    both, rng = stores_of(9, duplicates="last"), np.random.default_rng(3)
     for number in range(12):
         ends = rng.integers(0, 9, (2, 12)).astype(np.int32)
         for store, place in zip(both, (np.asarray, arrays.upload), strict=True):
@@ -460,8 +435,7 @@ def test_a_small_batch_takes_few_calls(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls of Python take most of its time; their number follows from no size."""
-    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-        monkeypatch.setattr(stores, name, 0)
+    set_shares(monkeypatch)
     have_blocks(monkeypatch, 4096, 2, 64)
     rng, launch = np.random.default_rng(5), gpu.launch
 
@@ -499,17 +473,16 @@ def test_rows_are_packed_without_another_pool(
 ) -> None:
     """Rows that grow find the slots of rows that shrank; too many are refused."""
     have_blocks(monkeypatch, 4096, 1, 32)
-    for name in ("MERGE_SHARE", "COMPACT_SHARE"):
-        monkeypatch.setattr(stores, name, 0)
+    set_shares(monkeypatch)
     rng, count = np.random.default_rng(8), 20
     spec = {"weight": (np.dtype("f4"), None), "time": (np.dtype("i4"), 3)}
-    both = [EdgeStore(count, columns=spec, target=t) for t in ("cpu", "cuda")]
+    both = stores_of(count, columns=spec)
 
     def apply(ends: Any, kind: bool) -> None:
         size = len(ends[0])
         values = {"weight": rng.random(size), "time": rng.integers(0, 9, (size, 3))}
         for store in both:
-            store.apply(store.checked(*ends, kind, values if kind else {}, count))
+            update(store, *ends, kind, values if kind else {})
 
     ends = rng.integers(0, count, (2, 200))
     apply(ends, True)
@@ -533,12 +506,12 @@ def test_rows_are_packed_without_another_pool(
     version, more = both[1].version, rng.integers(0, count, (2, 300))
     weights = {"weight": np.zeros(300), "time": np.zeros((300, 3), int)}
     with pytest.raises(fg.DeviceMemoryError, match="there is no memory"):
-        both[1].apply(both[1].checked(*more, True, weights, count))
+        update(both[1], *more, True, weights)
     assert both[1].version == version
     audit(both[1])
     monkeypatch.setattr(gpu_pools.GpuRowPool, "__init__", make)
     for store in both:
-        store.apply(store.checked(*more, True, weights, count))
+        update(store, *more, True, weights)
     np.testing.assert_equal(edges_in(both[1]), edges_in(both[0]))
 
 
@@ -566,7 +539,7 @@ def test_allocations_of_a_batch_may_fail(
     store = EdgeStore(20, duplicates="last", columns=SPEC, target="cuda")
     ends = np.random.default_rng(4).integers(0, 20, (3, 2, 30))
     values, make = {"weight": np.arange(30.0)}, arrays.empty
-    store.apply(store.checked(*ends[0], True, values, 20))
+    update(store, *ends[0], True, values)
     batch, after = store.checked(*ends[1], ends[2, 0] < 12, values, 20), store.copy()
     after.apply(batch)
     for turn in range(0, 100, 6):
@@ -591,23 +564,19 @@ def test_allocations_of_a_batch_may_fail(
     assert turn > 12
 
 
-@pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("along", ["in", "out", "undirected"])
 def test_edges_of_deleted_vertices_stay_on_the_gpu(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, along: str, few: int
+    gpu: Gpu, few: int, along: str
 ) -> None:
     """Rows along "in" alone are swept; more edges than there is room for come again."""
-    have_blocks(monkeypatch, few, 2, 32)
     rng, count = np.random.default_rng(6), 60
     ends = rng.integers(0, count, (2, 240))
     ends[1, :200] = 7
-    both = []
-    for target in ("cpu", "cuda"):
-        store = EdgeStore(count, directed=along != "undirected", target=target)
-        store.apply(store.checked(*ends, True, {}, count))
+    both = stores_of(count, directed=along != "undirected")
+    for store in both:
+        update(store, *ends)
         if along == "out":
             store.pool("out")
-        both.append(store)
     gpu.downloads.clear()
     found = [store.apply(Batch(deaths=np.array([3, 7, 9], np.int32))) for store in both]
     assert repr(found[0]) == repr(found[1])
@@ -688,89 +657,53 @@ def keep(f, v, d):  # type: ignore[no-untyped-def]
     return False
 
 
-def test_edges_are_oriented_as_on_the_host(gpu: Gpu) -> None:
-    rng = np.random.default_rng(3)
-    both = [
-        fg.DynamicGraph.from_edges(
-            vertex_count=20, directed=False, duplicates="last", target=target
-        )
-        for target in ("cpu", "cuda")
-    ]
-    rows = ("upper", "lower", "both")
-    names = ["order_vertex", "degree_order", "lower_positions", "upper_edges"]
-    names += ["both_edges", *(f"{r}_{a}" for r in rows for a in ("offsets", "orders"))]
-    for turn in range(4):
-        ends, coming = rng.integers(0, 20, (2, 70)), rng.random(70) < 0.8
-        ends[(ends == 4) | (ends == 11)] = 5
-        for graph in both:
-            graph.update(*ends, coming)
-            if turn == 1:
-                assert graph.changing.stored_count  # gives ids
-            if turn == 2:
-                graph.delete_vertices([4, 11])
-            if turn == 3:
-                graph.insert_vertices(1)
-            graph.orient("auto")
-        for name in names:
-            given = both[0].changing.array(both[0], name)
-            if given is None:
-                given = host_arrays.host_graph_array(both[0], name)
-            found = both[1].changing.array(both[1], name).copy_to_host()
-            assert found.dtype == given.dtype, name
-            np.testing.assert_array_equal(found[: given.size], given, name)
-            assert (found[given.size :] == given[-1]).all(), name
-    assert "oriented" not in both[1]._cache
-    both[1].insert_edges([3], [5])
-    assert triangle_count(both[1]).total == triangle_count(both[1].freeze()).total
+# -- dead vertices
 
 
-def test_lists_of_hubs_are_written_in_place_where_their_sizes_stay(gpu: Gpu) -> None:
-    """Of rows below `HUB`, too, which some schedules give to blocks."""
-    targets = np.append(np.arange(10, 600), np.repeat([3, 5], [7, 5]))
-    graph = fg.DynamicGraph.from_edges(targets * 0, targets, target="cuda")
-    view, name = graph_arrays(graph, cuda_device.cuda_device()), "in_joined_parts 4"
-    for targets, is_shape in (([3], True), ([5, 3], True), ([1] * 4, False)):
-        then, array = graph.stamps, view[name]
-        graph.insert_edges(np.full(len(targets), 9), targets)
-        assert (graph.stamps.shape is then.shape) == is_shape
-        assert (view[name] is array) == is_shape
-        degree = np.asarray(graph.in_degree)
-        hubs = np.flatnonzero(degree >= 4)
-        expected = gpu_arrays.joined_parts(hubs, degree[hubs])
-        np.testing.assert_array_equal(view[name].copy_to_host(), expected)
+@pytest.fixture
+def dying(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    have_loops(monkeypatch)
+    set_hub_degree(monkeypatch, 30)
+    return gpu
 
 
-@pytest.mark.parametrize("repeats", [0, 1])
-@pytest.mark.parametrize("directed", [True, False])
-def test_first_edges_are_those_of_the_cpu(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, directed: bool, repeats: int
+def check_loops(gpu: Gpu) -> None:
+    """All living vertices commit in each superstep: that is everything."""
+    graph = path()
+    for target in ("cuda", "cpu"):
+        state = fg.State(graph, x=fg.vertex_property(np.zeros(70)))
+        ran = fg.iterate(counted, state, target=target, max_supersteps=12)
+        assert ran.active_counts == [6] * 12
+        assert state["number"].tolist() == [6]
+        np.testing.assert_array_equal(state["x"], np.where(graph.living, 670, 0))
+        assert state["total"].tolist() == [6 * 670]
+        # No vertex was excluded: all vertices are pending.
+        assert all(left.words is None for left in state.left[1].values())
+    assert sum(loop.ran for loop in gpu.loops) > 0
+
+
+def test_loops_of_the_living(dying: Gpu) -> None:
+    check_loops(dying)
+
+
+def test_ids_counted_as_living_are_caught(
+    dying: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "FEWEST_TRIED", 0)
-    found, find = list[bool](), gpu_memory.has_copies
+    begin = ReplayReport.__init__
 
-    def noted(pool: gpu_pools.GpuRowPool, count: int) -> bool:
-        found.append(find(pool, count))
-        return found[-1]
+    def count_ids(self: ReplayReport, *given: Any) -> None:
+        begin(self, *given)
+        self._everything = 70
 
-    monkeypatch.setattr(gpu_memory, "has_copies", noted)
-    rng = np.random.default_rng(5)
-    pairs = np.unique(np.sort(rng.integers(0, 12, (40, 2))), axis=0)
-    pairs = rng.permutation(pairs[: pairs.shape[0]])
-    ends = np.append(pairs, pairs[7 : 7 + repeats], 0).T
-    weights = rng.random(ends.shape[1])
-    for duplicates in ("sum", "error"):
-        options = {"directed": directed, "duplicates": duplicates, "weights": weights}
-        if repeats and duplicates == "error":
-            for target in ("cpu", "cuda"):
-                with pytest.raises(fg.GraphInputError, match="more than once"):
-                    fg.DynamicGraph.from_edges(*ends, target=target, **options)
-            continue
-        there = fg.DynamicGraph.from_edges(*ends, target="cuda", **options)
-        here = fg.DynamicGraph.from_edges(*ends, target="cpu", **options)
-        for graph in (here, there):
-            graph.audit()
-            graph.delete_edges(*ends[:, :5])
-            graph.insert_edges(*ends[:, 2:5], weights=weights[5:8])
-        assert there.digest == here.digest
-        assert there.version == here.version == 2
-    assert found == [repeats == 1] * 2
+    monkeypatch.setattr(ReplayReport, "__init__", count_ids)
+    with pytest.raises(AssertionError):
+        check_loops(dying)
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize(
+    "name",
+    ["pagerank", "connected_components link", "bfs", "clustering", "hits", "k_core"],
+)
+def test_algorithms_of_the_living(dying: Gpu, name: str) -> None:
+    check_dead(name, "cuda")

@@ -5,9 +5,7 @@ Results have the same bits, but those of float reduces over vertices.
 
 from __future__ import annotations
 
-import inspect
 import random
-import sys
 import tracemalloc
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -24,7 +22,7 @@ from featgraph.dynamic import store as stores
 from featgraph.dynamic import views
 from tests.algorithms.test_smoke import CASES
 from tests.bank import BANK, BankProgram
-from tests.dynamic.reached import batches_to, reached
+from tests.dynamic.reached import batches_to, reached, verify
 from tests.generated.check import check
 from tests.generated.programs import generate
 from tests.strategies import seeds
@@ -41,12 +39,12 @@ def require_equal(found: Any, wanted: Any, name: str) -> None:
 
 def ran(
     graph: fg.Graph, program: BankProgram, k: int, **options: Any
-) -> dict[str, Any]:
-    """Return the values after a few supersteps of a program."""
+) -> tuple[dict[str, Any], list[int]]:
+    """Return values and counts of vertices after a few supersteps of a program."""
     values = program.make_state(graph, k, np.random.default_rng(5))
     state = fg.State(graph, **values)
-    fg.iterate(program.foldmaps, state, max_supersteps=3)
-    return {name: state[name] for name in state}
+    run = fg.iterate(program.foldmaps, state, max_supersteps=3, **options)
+    return {name: state[name] for name in state}, run.active_counts
 
 
 @pytest.mark.drawn(24)
@@ -57,7 +55,8 @@ def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> Non
     graph.audit()
     frozen = graph.freeze()
     assert graph.digest == frozen.digest
-    found, wanted = ran(graph, program, k), ran(frozen, program, k)
+    (found, counts), (wanted, own) = ran(graph, program, k), ran(frozen, program, k)
+    assert counts == own
     for name, value in wanted.items():
         require_equal(found[name], value, name)
 
@@ -80,7 +79,7 @@ def along_out(f, u, v, e, d):
     return d.w[e] * d.x[u]
 
 
-@fg.gather(into="near", combine="sum", along="both")
+@fg.gather(into="flow", combine="sum", along="both")
 def along_both(f, u, v, e, d):
     return d.w[e] + d.x[u]
 
@@ -103,16 +102,10 @@ def keep_both(f, v, d):
     return True
 
 
-@fg.vertex
-def keep_near(f, v, d):
-    d.y[v] = d.near[v]
-    return True
-
-
 STEPS = {
     "in": fg.foldmap(along_in, keep),
     "in and out": fg.foldmap(along_in, along_out, keep_both),
-    "both": fg.foldmap(along_both, keep_near),
+    "both": fg.foldmap(along_both, keep),
     "edges": fg.foldmap(note, along_in, keep),
 }
 
@@ -181,28 +174,6 @@ def test_edges_are_numbered_by_slot_where_columns_are_all() -> None:
     assert "out_run_ids" in both
 
 
-def test_a_state_of_columns_runs_on_in_later_versions() -> None:
-    rng = np.random.default_rng(9)
-    graph = reached(rng, V, directed=False, batches=2)
-    x = rng.random(V, dtype=np.float32)
-    state = fg.State(
-        graph, w=graph.column("weight"), x=fg.vertex_property(x),
-        y=fg.vertex_property(np.float32(0)),
-    )  # fmt: skip
-    for _ in range(6):
-        STEPS["in"](state)
-        frozen = graph.freeze()
-        require_equal(state["w"], frozen.weights, "w")
-        wanted = np.zeros(V)
-        rows = frozen.in_edges
-        w = frozen.expand_edge_values(frozen.weights).astype(np.float64)
-        at = np.repeat(np.arange(V), np.diff(rows.row_offsets))
-        np.add.at(wanted, at, w * x[rows.column_indices])
-        np.testing.assert_allclose(state["y"], wanted, rtol=1e-4)
-        ends, some = rng.integers(0, V, (2, 50)), rng.random(50) < 0.7
-        graph.update(*ends, some, weights=rng.random(50, dtype=np.float32))
-
-
 @pytest.mark.parametrize(
     ("values", "directed"), [("column", True), ("own", True), ("both", False)]
 )
@@ -254,25 +225,31 @@ def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_columns_by_id_have_values_that_were_replaced(directed: bool) -> None:
-    rng = np.random.default_rng(13)
+@pytest.mark.parametrize("by", ["slot", "id"])
+def test_a_state_of_columns_runs_on_in_later_versions(by: str, directed: bool) -> None:
+    rng, x = np.random.default_rng(13), np.arange(12, dtype=np.float32)
     graph = fg.DynamicGraph.from_edges(
         *rng.integers(0, 12, (2, 400)), weights=np.ones(400, np.float32),
         directed=directed, duplicates="last", target="cpu",
     )  # fmt: skip
+    own, column = fg.edge_property(np.float32(0)), graph.column("weight")
     state = fg.State(
-        graph, w=fg.edge_property(np.float32(0)), other=graph.column("weight"),
-        x=fg.vertex_property(np.float32(1)), y=fg.vertex_property(np.float32(0)),
+        graph, w=column if by == "slot" else own, other=column,
+        x=fg.vertex_property(x), y=fg.vertex_property(np.float32(0)),
     )  # fmt: skip
-    for _ in range(6):
-        OF_TWO(state)
-        rows = graph.freeze().in_edges
-        w = graph.freeze().expand_edge_values(graph.weights)
+    replaced = 0
+    for _ in range(8):
+        (STEPS["in"] if by == "slot" else OF_TWO)(state)
+        frozen = graph.freeze()
+        require_equal(state["other"], frozen.weights, "other")
+        rows, w = frozen.in_edges, frozen.expand_edge_values(frozen.weights)
         at = np.repeat(np.arange(12), np.diff(rows.row_offsets))
-        assert state["y"].tolist() == np.bincount(at, w, 12).tolist()
-        ends = rng.integers(0, 12, (2, 5))
+        values = w * x[rows.column_indices] if by == "slot" else w
+        assert state["y"].tolist() == np.bincount(at, values, 12).tolist()
+        ends, some = rng.integers(0, 12, (2, 5)), rng.random(5) < 0.7
         weights = rng.integers(1, 9, 5).astype(np.float32)
-        assert graph.insert_edges(*ends, weights=weights).replaced
+        replaced += graph.update(*ends, some, weights=weights).replaced
+    assert replaced > 8
 
 
 @fg.gather(into="flow", combine="sum")
@@ -346,14 +323,6 @@ def in_place(values: Any, graphs: dict[int, Any]) -> Any:
     return tuple(graphs.get(id(value), value) for value in values)
 
 
-def changed(graph: fg.Graph) -> fg.DynamicGraph:
-    """Return an equal graph that batches have reached."""
-    return batches_to(
-        graph.sources, graph.targets, np.random.default_rng(2),
-        vertex_count=graph.vertex_count, directed=graph.directed,
-    )  # fmt: skip
-
-
 def check_same(found: Any, wanted: Any) -> None:
     """Require that results have the same bits."""
     for field in fields(wanted):
@@ -367,7 +336,9 @@ def check_same(found: Any, wanted: Any) -> None:
 def test_algorithms_have_the_answers_of_the_frozen_graph(name: str) -> None:
     case, function = CASES[name], getattr(algorithms, name)
     graphs = {
-        id(value): changed(value) for value in case.given if isinstance(value, fg.Graph)
+        id(value): batches_to(value, np.random.default_rng(2))
+        for value in case.given
+        if isinstance(value, fg.Graph)
     }
     if not graphs:
         pytest.skip("takes no graph")
@@ -375,10 +346,7 @@ def test_algorithms_have_the_answers_of_the_frozen_graph(name: str) -> None:
     found = function(*in_place(case.given, graphs), **case.options)
     wanted = function(*in_place(case.given, frozen), **case.options)
     check_same(found, wanted)
-    verify = getattr(sys.modules[function.__module__], f"verify_{name}")
-    shared = inspect.signature(verify).parameters.keys() & case.options.keys()
-    options = {name: case.options[name] for name in shared}
-    verify(*in_place(case.claimed(found), graphs), **options)
+    verify(name, case.options, *in_place(case.claimed(found), graphs))
 
 
 #: The last ones compute in float64, and the column is of float32.
@@ -412,11 +380,7 @@ class Reached:
     seed: int
 
     def make(self) -> fg.Graph:
-        graph = self.spec.make()
-        return batches_to(
-            graph.sources, graph.targets, np.random.default_rng(self.seed),
-            vertex_count=graph.vertex_count, directed=graph.directed,
-        )  # fmt: skip
+        return batches_to(self.spec.make(), np.random.default_rng(self.seed))
 
 
 @pytest.mark.skipif(not _IS_DEEP, reason="compiles drawn programs: deep profile")

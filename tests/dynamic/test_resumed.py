@@ -13,7 +13,6 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import (
-    _paths,
     bfs,
     connected_components,
     label_propagation,
@@ -22,10 +21,8 @@ from featgraph.algorithms import (
     sswp,
 )
 from featgraph.algorithms._following import Following
-from featgraph.algorithms.bfs import verify_bfs
 from featgraph.algorithms.label_propagation import verify_label_propagation
-from featgraph.algorithms.sssp import verify_sssp
-from featgraph.algorithms.sswp import verify_sswp
+from tests.dynamic.reached import verify
 
 #: Vertices, of which the first ones stay; and batches of each graph.
 VERTICES, STAY = 60, 4
@@ -38,7 +35,7 @@ def lengths(rng: np.random.Generator, weighted: bool, count: int) -> dict[str, A
     return {"weights": values} if weighted else {}
 
 
-def drawn(rng: np.random.Generator, edges: int, weighted: bool) -> fg.DynamicGraph:
+def drawn(rng: np.random.Generator, weighted: bool, edges: int = 90) -> Any:
     return fg.DynamicGraph.from_edges(
         *rng.integers(0, VERTICES, (2, edges)), vertex_count=VERTICES,
         directed=bool(rng.integers(2)), target="cpu",
@@ -52,16 +49,16 @@ def living(graph: fg.Graph) -> Any:
     return np.arange(count) if graph.living is None else np.flatnonzero(graph.living)
 
 
-def change(rng: np.random.Generator, graph: fg.DynamicGraph, weighted: bool) -> None:
+def change(rng: Any, graph: fg.DynamicGraph, weighted: bool, most: int = 4) -> None:
     """Apply batches: edges, hubs, copies, other weights and vertices."""
-    count = int(rng.integers(0, 4))
+    count = int(rng.integers(0, most))
     if count:
         ends = rng.choice(living(graph), (2, count))
         ends[0, 0] = rng.choice([ends[0, 0], 2])  # a hub
         graph.insert_edges(*ends, **lengths(rng, weighted, count))
     sources, targets, _ = graph.edges()
     if len(sources) and rng.random() < 0.7:
-        some = rng.integers(0, len(sources), int(rng.integers(1, 4)))
+        some = rng.integers(0, len(sources), int(rng.integers(1, most)))
         graph.delete_edges(sources[some], targets[some])
     if rng.random() < 0.2:
         graph.insert_vertices(int(rng.integers(1, 3)))
@@ -70,16 +67,19 @@ def change(rng: np.random.Generator, graph: fg.DynamicGraph, weighted: bool) -> 
 
 
 def run(
-    seed: int, call: Callable[[Any], Any], compare: Callable[..., None], edges: int
-) -> None:
-    """Update a result behind batches, and compare it with what a new call returns."""
+    seed: int, call: Callable[[Any], Any], answer: str, compare: Callable[..., None],
+    edges: int = 90,
+) -> None:  # fmt: skip
+    """Update a result behind batches, and compare it with the result of a new call."""
     rng = np.random.default_rng(seed)
     weighted = bool(seed % 2)
-    graph = drawn(rng, edges, weighted)
+    graph = drawn(rng, weighted, edges)
     result = call(graph)
     for _ in range(COUNT):
+        before = getattr(result, answer).copy()
         for _ in range(int(rng.choice([1, 1, 3]))):
             change(rng, graph, weighted)
+        equal(getattr(result, answer), before)
         done = result.update()
         assert done.began_anew == ""
         assert done.version == graph.version
@@ -87,53 +87,45 @@ def run(
 
 
 def equal(found: Any, wanted: Any) -> None:
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, wanted, strict=True)
 
 
-SEEDS = pytest.mark.parametrize("seed", range(4))
+def row(verb: Any, seeds: Any, *answers: str, edges: int = 90, **options: Any) -> Any:
+    """Return call, first answer, verifier, number of edges and seeds."""
+
+    def check(graph: Any, result: Any) -> None:
+        claimed = {name: getattr(result, name) for name in answers}
+        verify(verb.__name__, options | claimed, graph)
+
+    return partial(verb, **options), answers[0], check, edges, seeds
 
 
-@pytest.mark.drawn(2)
-@SEEDS
-def test_components(seed: int) -> None:
-    def compare(graph: Any, result: Any, fresh: Any) -> None:
-        equal(result.labels, fresh.labels)
-        assert result.count == fresh.count
-
-    run(seed, connected_components, compare, 40)
-
-
-@pytest.mark.drawn(2)
-@SEEDS
-def test_levels(seed: int) -> None:
-    def compare(graph: Any, result: Any, fresh: Any) -> None:
-        equal(result.levels, fresh.levels)
-        verify_bfs(graph, 1, result.levels, result.parents)
-
-    run(seed, lambda graph: bfs(graph, 1), compare, 90)
+#: Results with one right answer. Odd seeds draw weights.
+EXACT = {
+    "components": row(connected_components, range(4), "labels", edges=40),
+    "levels": row(bfs, range(4), "levels", "parents", sources=1),
+    "distances": row(sssp, (0, 1), "distances", "predecessors", sources=1),
+    "distances together": row(
+        sssp, (2, 3), "distances", "predecessors", sources=[1, 3], together=True),
+    "widths": row(sswp, (1,), "widths", "predecessors", sources=1),
+    "widths together": row(
+        sswp, (3,), "widths", "predecessors", sources=[1, 3], together=True),
+}  # fmt: skip
 
 
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize(
-    ("call", "answer", "verify", "seed"),
-    [
-        *((sssp, "distances", verify_sssp, seed) for seed in range(4)),
-        *((sswp, "widths", verify_sswp, seed) for seed in (1, 3)),  # with weights
-    ],
+    ("name", "seed"), [(name, seed) for name, row in EXACT.items() for seed in row[-1]]
 )
-def test_paths(
-    call: Callable[..., Any], answer: str, verify: Callable[..., None], seed: int
-) -> None:
-    together = seed > 1
-    sources = [1, 3] if together else 1
+def test_exact_answers(name: str, seed: int) -> None:
+    call, answer, check, edges, _ = EXACT[name]
 
     def compare(graph: Any, result: Any, fresh: Any) -> None:
-        found = getattr(result, answer)
-        equal(found, getattr(fresh, answer))
-        verify(graph, sources, found, result.predecessors, together=together)
+        equal(getattr(result, answer), getattr(fresh, answer))
+        assert getattr(result, "count", 0) == getattr(fresh, "count", 0)
+        check(graph, result)
 
-    run(seed, lambda graph: call(graph, sources, together=together), compare, 90)
+    run(seed, call, answer, compare, edges)
 
 
 def exact(graph: fg.Graph) -> Any:
@@ -152,21 +144,27 @@ def exact(graph: fg.Graph) -> Any:
     return y / y.sum()
 
 
-@SEEDS
-def test_ranks(seed: int) -> None:
-    options: dict[str, Any] = [
-        {}, {"tol": 1e-4}, {"epsilon": 1e-4, "tol": None}, {"dangling": "renormalize"},
-    ][seed]  # fmt: skip
+@pytest.mark.parametrize(
+    ("seed", "options"),
+    [
+        (0, {}), (1, {"tol": 1e-4}), (2, {"epsilon": 1e-4, "tol": None}),
+        (3, {"dangling": "renormalize"}), (1, {"dtype": np.float64}),
+    ],
+)  # fmt: skip
+def test_ranks(seed: int, options: dict[str, Any]) -> None:
     epsilon = options.get("epsilon", ALPHA * (options.get("tol", 1e-6) or 0))
+    dtype = options.get("dtype", np.float32)
+    rounding = 1e-9 if dtype == np.float64 else 1e-6
 
     def compare(graph: Any, result: Any, fresh: Any) -> None:
         bound = graph.living_count * epsilon / (1 - ALPHA)
-        assert np.abs(result.ranks - exact(graph)).sum() <= bound + 1e-6
-        assert result.ranks.dtype == np.float32
+        assert np.abs(result.ranks - exact(graph)).sum() <= bound + rounding
+        assert result.ranks.dtype == dtype
         assert abs(result.ranks.sum() - 1) < 1e-5
         assert result.converged
 
-    run(seed, lambda graph: pagerank(graph, alpha=ALPHA, **options), compare, 120)
+    run(seed, lambda graph: pagerank(graph, alpha=ALPHA, **options), "ranks", compare,
+        120)  # fmt: skip
 
 
 def test_shares_follow_out_degrees() -> None:
@@ -226,7 +224,7 @@ def resumes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("resumes")
-@SEEDS
+@pytest.mark.parametrize("seed", range(4))
 def test_labels(seed: int) -> None:
     options: dict[str, Any] = [
         {}, {"epsilon": 1e-5}, {"alpha": 1.0, "direction": "push"},
@@ -241,7 +239,7 @@ def test_labels(seed: int) -> None:
     def call(graph: Any) -> Any:
         return spread_labels(graph, Seeds(graph, are_rows), **options)
 
-    run(seed, call, compare, 90)
+    run(seed, call, "labels", compare)
 
 
 @pytest.mark.usefixtures("resumes")
@@ -309,33 +307,6 @@ def test_labels_begin_anew_where_a_call_evaluates_little() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "module", "answer"),
-    [(spread_labels, LABELS, "labels"), (lambda g: bfs(g, 0), _paths, "levels")],
-)
-def test_an_update_behind_an_error_begins_anew(
-    call: Any, module: Any, answer: str, monkeypatch: pytest.MonkeyPatch, resumes: None
-) -> None:
-    """`fg.trim` resets vertices once, though the update may end behind it."""
-    graph = fg.DynamicGraph.from_edges(
-        [0, 1, 2, 0, 3, 0], [1, 2, 1, 3, 4, 4], target="cpu"
-    )
-    result = call(graph)
-    graph.insert_edges([0], [2])
-    assert result.update().began_anew == ""
-    graph.delete_edges([0, 0, 0], [1, 2, 4])
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "spread", None)
-        with pytest.raises(TypeError):
-            result.update()
-    done = result.update()
-    equal(getattr(result, answer), getattr(call(graph), answer))
-    assert done.began_anew == "an update ended in an error"
-    graph.insert_edges([0], [1])
-    assert result.update().began_anew == ""
-    equal(getattr(result, answer), getattr(call(graph), answer))
-
-
-@pytest.mark.parametrize(
     ("call", "why"),
     [
         (lambda g: pagerank(g, personalization={0: 1.0}), "personalization= was given"),
@@ -352,7 +323,7 @@ def test_an_update_behind_an_error_begins_anew(
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
     rng = np.random.default_rng(0)
-    graph = drawn(rng, 90, True)
+    graph = drawn(rng, True)
     if "type" in why:  # wider than that of the ranks
         ends, weights = (graph.sources, graph.targets), graph.weights
         wide = np.asarray(weights, np.float64)
@@ -362,22 +333,15 @@ def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
     assert why in result.update().began_anew
 
 
-def test_ranks_of_a_wider_type_follow() -> None:
-    rng = np.random.default_rng(1)
-    graph = drawn(rng, 90, True)
-    result = pagerank(graph, alpha=ALPHA, dtype=np.float64)
-    for _ in range(12):
-        change(rng, graph, True)
-        assert result.update().began_anew == ""
-        bound = graph.living_count * ALPHA * 1e-6 / (1 - ALPHA) + 1e-9
-        assert np.abs(result.ranks - exact(graph)).sum() <= bound
-    assert result.ranks.dtype == np.float64
+def set_few(patch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Have updates take no changes for few."""
+    for module in modules:
+        patched = importlib.import_module(f"featgraph.algorithms.{module}")
+        patch.setattr(patched, "FEW", 0)
 
 
 def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("_following", "_paths", "connected_components"):
-        patched = importlib.import_module(f"featgraph.algorithms.{module}")
-        monkeypatch.setattr(patched, "FEW", 0)
+    set_few(monkeypatch, "_following", "_paths", "connected_components")
     chain = np.arange(199)
     broom = np.minimum(chain, 4)
     graph = fg.DynamicGraph.from_edges(broom, chain + 1, directed=False, target="cpu")
@@ -402,8 +366,7 @@ def test_deep_graphs_begin_anew(
     leaves: int, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where most labels come along six edges, at once; else after more of them."""
-    patched = importlib.import_module("featgraph.algorithms._following")
-    monkeypatch.setattr(patched, "FEW", 0)
+    set_few(monkeypatch, "_following")
     chain = np.arange(199)
     both = np.append(chain, np.zeros(leaves, int)), np.arange(1, 200 + leaves)
     graph = fg.DynamicGraph.from_edges(*both, directed=False, target="cpu")
@@ -433,10 +396,9 @@ def test_updates_need_trimming_and_degrees(
         patch.setattr(
             "featgraph.runtime.loops.run_state.warn_of_losses", lambda *_: None
         )
-        paths = partial(test_paths, sssp, "distances", verify_sssp)
-        for check in (test_components, test_levels, paths):
+        for name in ("components", "levels", "distances"):
             with pytest.raises(AssertionError):
-                check(1)
+                test_exact_answers(name, 1)
         patch.setattr(LABELS, "LEAST_EVALUATED", 0)
         with pytest.raises(AssertionError, match="the row is zero though labels"):
             test_labels(1)
@@ -456,7 +418,7 @@ def test_updates_need_trimming_and_degrees(
 def test_as_many_deletions_as_were_too_many_begin_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_paths, "FEW", 0)
+    set_few(monkeypatch, "_paths")
     count = 64
     graph = fg.DynamicGraph.from_edges(
         np.arange(count - 1), np.arange(1, count), target="cpu"

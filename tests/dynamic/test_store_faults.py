@@ -10,12 +10,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import os
-import subprocess
 import sys
 import textwrap
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +20,7 @@ import pytest
 from featgraph.base import store
 from featgraph.dynamic.batches import checked_batch
 from featgraph.dynamic.store import EdgeStore
+from tests.dynamic.pairs import printed_by
 
 _KERNELS, _POOL = "kernels_cpu", "pools RowPool"
 #: So many graphs are tried at most to find a fault.
@@ -106,44 +103,33 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
 
 def walk(seed: int) -> None:
     """Apply drawn batches to a store and its model, and compare them after each."""
-    from tests.dynamic.test_batches import Batches
+    from tests.dynamic.test_batches import begun
 
     rng = np.random.default_rng(seed)
-    machine: Any = Batches()
 
     def choose(*choices: Any) -> Any:
         return choices[rng.integers(len(choices))]
 
-    def dead(_: Any) -> list[int]:
-        return [int(rng.choice(np.flatnonzero(machine.model.living)))]
-
-    machine.begin(
-        options={
-            "directed": choose(True, False), "capacity": None,
-            "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
-            "loops": "keep",
-        },
-        columns=choose("weight", "weight", "half", "several"), count=6,
-        shares=choose((0, 0), (0, 0), (0, 0), (8, 4)), built=choose("in", "both"),
-        has_ids=choose(True, False),
-    )  # fmt: skip
-    try:
+    options = {
+        "directed": choose(True, False), "count": 6,
+        "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
+        "columns": choose("weight", "weight", "half", "several"),
+        "shares": choose((0, 0), (0, 0), (0, 0), (8, 4)), "built": choose("in", "both"),
+        "has_ids": choose(True, False),
+    }  # fmt: skip
+    with begun(**options) as machine:
         for _ in range(14):
             what = rng.integers(12)
             if what == 0:
-                machine.delete_vertices(data=SimpleNamespace(draw=dead), fails=False)
+                machine.delete_vertices(seed=int(rng.integers(1 << 16)), fails=False)
             elif what == 1:
                 machine.insert_vertices(count=choose(1, 2))
             else:
                 machine.update(
                     size=choose(1, 3, 9, 33), seed=int(rng.integers(1 << 16)),
-                    deletes=choose(0.0, 0.3, 0.5, 1.0),
-                    form=(choose(True, False), choose(True, False)),
                     options={"copies": choose("all", "first", "last")}, fails=False,
                 )  # fmt: skip
             machine.is_as_the_model()
-    finally:
-        machine.teardown()
 
 
 def find_faults() -> None:
@@ -190,14 +176,8 @@ def lines_of_a_batch(count: int) -> int:
 
 
 def test_planted_faults_are_found() -> None:
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c",
-         "from tests.dynamic.test_store_faults import find_faults; find_faults()"],
-        cwd=root, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found, *lines = json.loads(done.stdout.splitlines()[-1])
+    found, *lines = printed_by(
+        "tests.dynamic.test_store_faults.find_faults", NUMBA_DISABLE_JIT="1"
+    )
     assert found.keys() == FAULTS.keys()
     assert lines[0] == lines[1] > 100
