@@ -401,10 +401,8 @@ class RowPool:
         if passed is None:
             return False
         _leave(self, plan, regions, passed)
-        plan.drops, more = used, plan.freed.copy()
-        for size, _ in plan.puts:
-            more[size] += 1
-        self.queues.reserve(more)
+        plan.drops, sizes = used, [size for size, _ in plan.puts]
+        self.queues.reserve(plan.freed + np.bincount(sizes, minlength=used.size))
         return True
 
     def _moves(self, plan: Any) -> bool:
