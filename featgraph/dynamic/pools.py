@@ -658,8 +658,7 @@ def settle(pool: RowPool, plan: Any, new: RowPool) -> None:
     """
     new.vertex_count, new.hubs = plan.vertex_count, plan.hubs
     if new is pool:
-        if plan.drops is not None:
-            pool.queues.table[0] += plan.drops
+        pool.queues.table[0] += plan.drops
         for size, start in plan.puts:
             pool.queues.put(np.array([start]), size)
         pool.region, pool.top = plan.region, plan.top

@@ -339,7 +339,7 @@ class Plan:
         column, the values that are written.
     fresh : RowPool or None
         The pool into which `RowPool.refit` lays out all rows.
-    drops : int64, (classes,), or None
+    drops : int64, (classes,), or 0
         The number of runs that leave the front of each queue.
     puts : list of (class, first slot)
         Free runs that are appended to queues.
@@ -350,7 +350,7 @@ class Plan:
     is_bad = False
     came = left = 0
     fresh: Any = None
-    drops: Any = None
+    drops: Any = 0
     region = (0, 0)
     top = lost = 0
 
