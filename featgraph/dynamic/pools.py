@@ -419,7 +419,7 @@ class RowPool:
         number of regions that rows have gone past, or None if the rows do not fit.
         `short` is how many slots the regions must provide.
         """
-        return self._place(plan, plan, counts, regions)
+        return _place(self.queues, plan, plan, counts, regions)
 
     def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
@@ -450,16 +450,8 @@ class RowPool:
 
     def _lay_out(self, plan: Any, fresh: RowPool, needed: int) -> None:
         """Set the targets of all rows: one behind the other in the new pool."""
-        self._place(plan, fresh, np.zeros_like(plan.wanted), np.array([[0, needed]]))
-
-    def _place(self, plan: Any, old: Any, counts: Array, regions: Array) -> int | None:
-        """Set the targets of rows, which have the starts and classes of `old`."""
-        plan.targets = np.empty(plan.rows.size, old.starts.dtype)
-        passed = numba_kernels().place_runs(
-            plan.rows, old.starts, old.classes, plan.chosen, self.queues.runs,
-            self.queues.table[0], counts, regions, plan.targets,
-        )  # fmt: skip
-        return None if passed < 0 else int(passed)
+        none, whole = np.zeros_like(plan.wanted), np.array([[0, needed]])
+        _place(self.queues, plan, fresh, none, whole)
 
     def _bits(self) -> list[tuple[Any, int]]:
         """Return arrays over slots as flat unsigned integers, with elements per slot.
@@ -613,6 +605,18 @@ class RowPool:
         made.columns = {name: copies(column) for name, column in self.columns.items()}
         made.queues, made._flat = self.queues.copy(), None
         return made
+
+
+def _place(
+    queues: Queues, plan: Any, old: Any, counts: Array, regions: Array
+) -> int | None:
+    """Set the targets of rows, which have the starts and classes of `old`."""
+    plan.targets = np.empty(plan.rows.size, old.starts.dtype)
+    passed = numba_kernels().place_runs(
+        plan.rows, old.starts, old.classes, plan.chosen, queues.runs, queues.table[0],
+        counts, regions, plan.targets,
+    )  # fmt: skip
+    return None if passed < 0 else int(passed)
 
 
 def _regions(pool: RowPool, short: int, used: Array) -> Array:
