@@ -401,10 +401,8 @@ class RowPool:
         if passed is None:
             return False
         _leave(self, plan, regions, passed)
-        plan.drops, more = used, plan.freed.copy()
-        for size, _ in plan.puts:
-            more[size] += 1
-        self.queues.reserve(more)
+        plan.drops, sizes = used, [size for size, _ in plan.puts]
+        self.queues.reserve(plan.freed + np.bincount(sizes, minlength=used.size))
         return True
 
     def _moves(self, plan: Any) -> bool:
@@ -421,7 +419,7 @@ class RowPool:
         number of regions that rows have gone past, or None if the rows do not fit.
         `short` is how many slots the regions must provide.
         """
-        return self._place(plan, plan, counts, regions)
+        return _place(self.queues, plan, plan, counts, regions)
 
     def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
@@ -452,16 +450,8 @@ class RowPool:
 
     def _lay_out(self, plan: Any, fresh: RowPool, needed: int) -> None:
         """Set the targets of all rows: one behind the other in the new pool."""
-        self._place(plan, fresh, np.zeros_like(plan.wanted), np.array([[0, needed]]))
-
-    def _place(self, plan: Any, old: Any, counts: Array, regions: Array) -> int | None:
-        """Set the targets of rows, which have the starts and classes of `old`."""
-        plan.targets = np.empty(plan.rows.size, old.starts.dtype)
-        passed = numba_kernels().place_runs(
-            plan.rows, old.starts, old.classes, plan.chosen, self.queues.runs,
-            self.queues.table[0], counts, regions, plan.targets,
-        )  # fmt: skip
-        return None if passed < 0 else int(passed)
+        none, whole = np.zeros_like(plan.wanted), np.array([[0, needed]])
+        _place(self.queues, plan, fresh, none, whole)
 
     def _bits(self) -> list[tuple[Any, int]]:
         """Return arrays over slots as flat unsigned integers, with elements per slot.
@@ -617,6 +607,18 @@ class RowPool:
         return made
 
 
+def _place(
+    queues: Queues, plan: Any, old: Any, counts: Array, regions: Array
+) -> int | None:
+    """Set the targets of rows, which have the starts and classes of `old`."""
+    plan.targets = np.empty(plan.rows.size, old.starts.dtype)
+    passed = numba_kernels().place_runs(
+        plan.rows, old.starts, old.classes, plan.chosen, queues.runs, queues.table[0],
+        counts, regions, plan.targets,
+    )  # fmt: skip
+    return None if passed < 0 else int(passed)
+
+
 def _regions(pool: RowPool, short: int, used: Array) -> Array:
     """Return bounds of free regions: the pool's, long free runs, and the pool's end.
 
@@ -660,8 +662,7 @@ def settle(pool: RowPool, plan: Any, new: RowPool) -> None:
     """
     new.vertex_count, new.hubs = plan.vertex_count, plan.hubs
     if new is pool:
-        if plan.drops is not None:
-            pool.queues.table[0] += plan.drops
+        pool.queues.table[0] += plan.drops
         for size, start in plan.puts:
             pool.queues.put(np.array([start]), size)
         pool.region, pool.top = plan.region, plan.top

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
 from threading import Barrier
@@ -185,7 +186,7 @@ class Queues:
         return self.copy(HostMemory)
 
 
-class Threads:
+class Threads(AbstractContextManager["Threads"]):
     """A pool of threads that run the kernels of one batch on parts of its rows.
 
     All threads are started at once, since starting one may fail and the last step of a
@@ -210,10 +211,6 @@ class Threads:
             except RuntimeError:  # no more threads
                 barrier.abort()
                 pool.shutdown()
-        self.count = 1 if self._pool is None else count
-
-    def __enter__(self) -> Threads:
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._pool is not None:
@@ -242,7 +239,7 @@ class Threads:
         Row j has the entries from ``first[j]`` to ``first[j + 1]``.
         """
         count = first.size - 1
-        if self.count == 1 or count < _PIECES:
+        if self._pool is None or count < _PIECES:
             return [0, count]
         work = first + np.arange(first.size)
         cuts = np.searchsorted(work, np.arange(1, _PIECES) * work[-1] / _PIECES)
@@ -342,7 +339,7 @@ class Plan:
         column, the values that are written.
     fresh : RowPool or None
         The pool into which `RowPool.refit` lays out all rows.
-    drops : int64, (classes,), or None
+    drops : int64, (classes,), or 0
         The number of runs that leave the front of each queue.
     puts : list of (class, first slot)
         Free runs that are appended to queues.
@@ -353,7 +350,7 @@ class Plan:
     is_bad = False
     came = left = 0
     fresh: Any = None
-    drops: Any = None
+    drops: Any = 0
     region = (0, 0)
     top = lost = 0
 

@@ -207,7 +207,7 @@ class EdgeStore:
         GraphInputError
         """
         given, spec = _typed(columns or {}, options.get("duplicates", "keep"))
-        if not is_on_gpu(sources):
+        if options.get("target") != "cuda" or not is_on_gpu(sources):
             ends = sources, targets
             sources, targets, _, vertex_count = edges_on_host(
                 ends, None, vertex_count, None
@@ -403,7 +403,6 @@ class EdgeStore:
         with _HOST_MEMORY:
             if batch.deaths.size:
                 dead, out = batch.deaths, self.pools.get("out")
-                self.require_living(dead, "ids")
                 given = self.pools["in"].edges_with(dead, out, self.vertex_count)
                 batch = Batch(*given, deaths=dead, rename=batch.rename)
             if self.next_number + batch.sources.size > NUMBERS:

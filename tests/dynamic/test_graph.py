@@ -17,6 +17,7 @@ from scipy import sparse
 import featgraph as fg
 from featgraph import algorithms
 from featgraph.fold.plan.traits import graph_traits
+from featgraph.graph.inputs import numbers
 from featgraph.graph.views.structure import edge_rows
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
@@ -204,6 +205,27 @@ def test_copies_have_no_names_of_dead_vertices() -> None:
     made = fg.DynamicGraph.from_graph(graph)  # of the living vertices
     assert (made.vertex_names, made.living_count) == (("b", "c"), 2)
     assert made.insert_edges(["a"], ["b"]).vertices.tolist() == [2]
+
+
+class OnGpu:
+    """An array that is in the memory of a GPU, by its interface."""
+
+    __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.array(values)
+        self.dtype, self.shape = self.values.dtype, self.values.shape
+
+
+def test_arrays_of_a_gpu_are_copied_to_a_graph_of_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(numbers, "_copy_by_cupy", lambda given: given.values)
+    ends = OnGpu([0, 1]), OnGpu([1, 2])
+    graph = fg.DynamicGraph.from_edges(*ends, weights=OnGpu([4.0, 5.0]), target="cpu")
+    graph.insert_edges(*ends, weights=OnGpu([6.0, 7.0]))
+    assert graph.sources.tolist() == [0, 1, 0, 1]
+    assert graph.weights.tolist() == [4.0, 5.0, 6.0, 7.0]
 
 
 @pytest.mark.parametrize("directed", [True, False])
