@@ -41,6 +41,7 @@ from featgraph.dynamic.batches import (
     Record,
     UpdateResult,
     checked_batch,
+    checked_columns,
     on_host,
     require_choice,
 )
@@ -211,7 +212,12 @@ class EdgeStore:
                 ends, None, vertex_count, None
             )
         store = cls(vertex_count or 0, columns=spec, **options)
-        batch = store.checked(sources, targets, True, given, store.vertex_count)
+        if store.target == "cuda":
+            batch = store.checked(sources, targets, True, given, store.vertex_count)
+        else:  # the ends are checked
+            u, v = (np.array(ends, np.int32) for ends in (sources, targets))
+            kinds = np.ones(u.size, np.uint8)
+            batch = Batch(u, v, kinds, checked_columns(given, spec, kinds), u.size)
         if batch.sources.size:
             insert = store.apply if store.target == "cuda" else store._insert_first
             insert(batch)
