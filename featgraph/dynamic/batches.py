@@ -248,7 +248,7 @@ class Record:
         `HostPlan.order` and `HostPlan.fates`.
     shift : int
         `HostPlan.shift`.
-    left : three arrays, or one on a GPU, uint32, (3 or 4, edges)
+    left : array of uint32, (3 or 4, edges)
         Rows, ends and numbers of the deleted edges.
     other : four arrays, or one on a GPU, uint32, (4, entries); or None
         Of entries that replaced values: a mask of those that changed any, then rows,

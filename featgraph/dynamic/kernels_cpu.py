@@ -8,6 +8,7 @@ update i at the second one. ``rows`` are the rows that have entries, and entries
 `list_entries`, `list_rows`   the sorted entries, and their rows
 `plan_rows`        outcomes, effects of entries, lengths and classes of rows
 `place_runs`       the slots that each row has afterwards
+`list_gone`        deleted edges, for the log and the queue of ids
 `write_values`     one array over slots: ends, numbers, ids or a column
 `finish_rows`, `count_ends`   starts, stops, classes, queues and degrees
 
@@ -488,6 +489,25 @@ def place_runs(
             targets[j] = regions[region, 0]
             regions[region, 0] += SIZES[best]
     return region
+
+
+@jit
+def list_gone(
+    part: int, low: int, high: int, rows: _Array, starts: _Array, gone: _Array,
+    gone_at: _Array, gone_places: _Array, begins: _Array, ends: _Array,
+    numbers: _Array, ids: _Array, gone_rows: _Array, gone_ends: _Array,
+    gone_numbers: _Array, gone_ids: _Array,
+) -> None:  # fmt: skip
+    """List the deleted edges; those of row j are stored from ``begins[j]`` on."""
+    for j in range(low, high):
+        _fetch_row(j, high, rows, starts, starts, numbers, 1)
+        for k in range(gone[j]):
+            at = begins[j] + k
+            slot = _int64(starts[rows[j]]) + gone_places[gone_at[j] + k]
+            gone_rows[at], gone_ends[at] = rows[j], ends[slot]
+            gone_numbers[at] = numbers[slot]
+            if ids.size:
+                gone_ids[at] = ids[slot]
 
 
 @jit

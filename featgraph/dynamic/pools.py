@@ -40,7 +40,6 @@ from featgraph.cuda.values import offset_dtype, taken
 from featgraph.dynamic.rows import (
     HUB,
     NONE,
-    SHARED,
     Array,
     HostMemory,
     HostPlan,
@@ -52,7 +51,6 @@ from featgraph.dynamic.rows import (
     edges_of,
     grown,
     living_slots,
-    ranges,
 )
 from featgraph.graph.building.edges import combine, merged, raise_repeated
 
@@ -477,12 +475,16 @@ class RowPool:
         """
         if not plan.left:
             return NONE_LEFT, NONE_LEFT[0]
-        places = plan.gone_places[ranges(plan.gone_at, plan.gone_at + plan.gone)]
-        slots = places + plan.starts[plan.rows].repeat(plan.gone)
-        take = taken if plan.left >= SHARED else np.take  # on threads or without
-        rows, plan.left_ends = plan.rows.repeat(plan.gone), take(self.ends, slots)
-        ids = NONE_LEFT[0] if self.ids is None else take(self.ids, slots)
-        return (rows, plan.left_ends, take(self.numbers, slots)), ids
+        ids = NONE_LEFT[0] if self.ids is None else self.ids
+        left = np.empty((3, plan.left), np.uint32)
+        own = np.empty(plan.left if ids.size else 0, np.uint32)
+        plan.left_ends = left[1].view(np.int32)
+        plan.share(
+            numba_kernels().list_gone, plan.rows, plan.starts, plan.gone, plan.gone_at,
+            plan.gone_places, plan.gone.cumsum() - plan.gone, self.ends, self.numbers,
+            ids, left[0].view(np.int32), plan.left_ends, left[2], own,
+        )  # fmt: skip
+        return left, own
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
         """Return ids of inserted edges, by number of entry.

@@ -41,6 +41,7 @@ from featgraph.dynamic.batches import (
     Record,
     UpdateResult,
     checked_batch,
+    checked_columns,
     on_host,
     require_choice,
 )
@@ -214,13 +215,17 @@ class EdgeStore:
             )
         begin = partial(cls, vertex_count or 0, columns=spec, **options)
         store = begin()
-        batch = store.checked(sources, targets, True, given, store.vertex_count)
-        is_tried = store.target == "cuda" and store.duplicates != "keep"
-        if is_tried and batch.sources.size > FEWEST_TRIED:
-            if store._holds_apart(batch):
-                return store
-            del store  # before memory for the same edges is taken
-            store = begin()
+        if store.target == "cuda":
+            batch = store.checked(sources, targets, True, given, store.vertex_count)
+            if store.duplicates != "keep" and batch.sources.size > FEWEST_TRIED:
+                if store._holds_apart(batch):
+                    return store
+                del store  # before memory for the same edges is taken
+                store = begin()
+        else:  # the ends are checked
+            u, v = (np.array(ends, np.int32) for ends in (sources, targets))
+            kinds = np.ones(u.size, np.uint8)
+            batch = Batch(u, v, kinds, checked_columns(given, spec, kinds), u.size)
         if batch.sources.size:
             insert = store.apply if store.target == "cuda" else store._insert_first
             insert(batch)
