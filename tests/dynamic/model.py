@@ -197,9 +197,10 @@ def kept(store: EdgeStore) -> dict[str, Any]:
 
 
 def drawn_updates(
-    rng: np.random.Generator, store: EdgeStore, size: int, deletes: float | None = None
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Draw ends, kinds and values: to and from hubs, and of edges that are there."""
+    rng: np.random.Generator, store: EdgeStore, size: int, deletes: float | None = None,
+    likely: float = 0.5,
+) -> tuple[Any, Any, dict[str, Any]]:  # fmt: skip
+    """Draw ends, kinds and values: to and from hubs, and, likely, of known edges."""
     ids = np.arange(store.vertex_count)
     if store.living is not None:
         ids = np.flatnonzero(store.living)
@@ -207,7 +208,7 @@ def drawn_updates(
     for row in range(2):
         if rng.random() < 0.3:  # a hub
             ends[row, rng.random(size) < 0.9] = ids[0]
-    if store.edge_count and rng.random() < 0.5:  # edges that are there
+    if store.edge_count and rng.random() < likely:  # edges that are there
         known = np.stack(edges_in(store)[:2])
         at = rng.integers(0, known.shape[1], size // 2)
         ends[:, : size // 2] = known[:, at]

@@ -143,9 +143,8 @@ def test_names_are_numbered_in_the_order_of_appearance() -> None:
     assert graph.freeze().vertex_names == ("c", "a", "e", "d", "f")
     assert graph.insert_edges(["g"], ["b"]).vertices.tolist() == [1, 6]
     assert graph.vertex_names[1] == "g"
-    assert graph.contains(["g", "g", "nobody"], ["b", "a", "a"]).tolist() == [
-        True, False, False,
-    ]  # fmt: skip
+    pairs = ["g", "g", "nobody", "a"], ["b", "a", "a", "nobody"]
+    assert graph.contains(*pairs).tolist() == [True, False, False, False]
     graph.audit()
     graph = fg.DynamicGraph.from_edges([70, -5], [3, 70], names=True)
     assert graph.vertex_names == (70, 3, -5)

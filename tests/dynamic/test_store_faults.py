@@ -127,7 +127,8 @@ def walk(seed: int) -> None:
             else:
                 machine.update(
                     size=choose(1, 3, 9, 33), seed=int(rng.integers(1 << 16)),
-                    options={"copies": choose("all", "first", "last")}, fails=False,
+                    deletes=choose(0.0, 0.3, 0.5, 1.0), fails=False,
+                    options={"copies": choose("all", "first", "last")},
                 )  # fmt: skip
             machine.is_as_the_model()
 
