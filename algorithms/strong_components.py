@@ -30,7 +30,7 @@ spread as colours are, with components as the groups.
 
 On a CPU, a depth-first search on one thread replaces colours; with less than eight
 threads it replaces all steps (`Graph.strong_components`). It is not used with options
-for supersteps, on ranks, or on changing graphs.
+for supersteps, or on ranks.
 
 A superstep costs the edges of the vertices that changed. A step takes as many
 supersteps as the longest shortest path, or the longest chain to trim, has edges; on the
@@ -501,7 +501,7 @@ class _Search:
     def goes_deep(self) -> bool:
         """Return whether a CPU thread may search: on the CPU, without run options."""
         graph = self.graph
-        if graph.ranks is not None or graph.changing is not None:
+        if graph.ranks is not None:
             return False
         if not set(self.options) <= {"target"}:
             return False

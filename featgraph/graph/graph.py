@@ -371,12 +371,12 @@ class Graph(Structure):
         Returns
         -------
         ndarray of int32, shape (V,)
+            -1 for dead vertices.
 
         Raises
         ------
         GraphInputError
-            If the graph is on ranks or changes in batches, or labels have another
-            shape.
+            If the graph is on ranks, or labels have another shape.
 
         Examples
         --------
@@ -386,7 +386,6 @@ class Graph(Structure):
         [0, 1, 1, 1, 4]
         """
         where = "Graph.strong_components"
-        require_fixed(self, where)
         if self.ranks is not None:
             raise GraphInputError(
                 "no rank has the whole graph",
@@ -409,11 +408,18 @@ class Graph(Structure):
             threads = import_whole("numba").get_num_threads()
             if threads >= fewer_threads:
                 return None
-        rows = out_columns(self)
+        if self.changing is not None:  # in-edges yield the same components
+            pool = self.changing.in_rows.on_host()
+            rows = pool.starts, pool.stops, pool.ends
+        else:
+            csr = out_columns(self)
+            rows = csr.row_offsets[:-1], csr.row_offsets[1:], csr.column_indices
         search = import_whole("featgraph.graph.building.kernels")
         joins = not self.directed and labels is None
         label = search.label_components if joins else search.label_strong_components
-        label(rows.row_offsets, rows.column_indices, found)
+        label(*rows, found)
+        if self.living is not None:
+            found[~self.living] = -1
         return found
 
     def to_networkx(self) -> Any:

@@ -249,5 +249,22 @@ def test_long_paths_and_known_labels_of_a_depth_first_search() -> None:
     for labels in ([0, 1], np.zeros(ends.size)):
         with pytest.raises(fg.GraphInputError, match="a label for each vertex"):
             ring.strong_components(labels)
-    with pytest.raises(fg.GraphInputError, match=r"graph\.freeze"):
-        fg.DynamicGraph.from_graph(ring).strong_components()
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_graph_that_changes_is_searched_as_its_frozen_copy(
+    monkeypatch: pytest.MonkeyPatch, directed: bool
+) -> None:
+    monkeypatch.setattr(module._Search, "goes_deep", GOES_DEEP)
+    monkeypatch.setattr(module, "MANY_THREADS", 99)
+    rng = np.random.default_rng(4)
+    graph = fg.DynamicGraph.from_edges(vertex_count=90, directed=directed)
+    for _ in range(5):
+        graph.update(*rng.integers(0, 90, (2, 40)), rng.random(40) < 0.8)
+        wanted = graph.freeze().strong_components()
+        np.testing.assert_array_equal(graph.strong_components(), wanted)
+    assert 1 < np.unique(wanted).size < 80
+    graph.delete_vertices([0, 7])
+    assert graph.strong_components()[[0, 7]].tolist() == [-1, -1]
+    found = strongly_connected_components(graph)
+    assert (found.supersteps, found.labels[7]) == (0, -1)

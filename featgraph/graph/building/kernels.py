@@ -479,7 +479,9 @@ _FIRST, _VOTES = 2, 1024
 
 
 @jit
-def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
+def label_components(
+    starts: _Array, stops: _Array, columns: _Array, labels: _Array
+) -> None:
     """Label each vertex with the smallest vertex of its component.
 
     Rows have each edge at both ends. ``labels[v] <= v`` is the parent of v in a tree.
@@ -494,7 +496,7 @@ def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
     labels[:] = np.arange(count)
     for turn in range(2):
         for v in range(count):
-            start, stop = np.int64(offsets[v]), np.int64(offsets[v + 1])
+            start, stop = np.int64(starts[v]), np.int64(stops[v])
             middle = min(start + _FIRST, stop)
             if turn == 0:
                 stop = middle
@@ -522,7 +524,9 @@ def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
 
 
 @jit
-def label_strong_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
+def label_strong_components(
+    starts: _Array, stops: _Array, columns: _Array, labels: _Array
+) -> None:
     """Label vertices of label -1 with the smallest vertex of their strong component.
 
     A depth-first search numbers vertices from 1 on. ``low`` of a vertex is the smallest
@@ -547,8 +551,8 @@ def label_strong_components(offsets: _Array, columns: _Array, labels: _Array) ->
             if low[u] == 0:
                 found += 1
                 low[u], path[depth] = found, u
-                places[depth], is_lowered[depth] = offsets[u], False
-            place, stop, least = places[depth], offsets[u + 1], low[u]
+                places[depth], is_lowered[depth] = starts[u], False
+            place, stop, least = places[depth], stops[u], low[u]
             v = u
             while place < stop and v == u:
                 end = columns[place]
