@@ -40,6 +40,7 @@ from featgraph.dynamic.gpu_memory import (
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import (
+    NONE_LEFT,
     NoOtherPool,
     Plan,
     RowPool,
@@ -67,8 +68,6 @@ _KEPT_SHARE, _ENTRY = 256, 222
 _MOST_SPARE = 1 << 20
 _MISSING = ("ignore", "error")
 _NO_KINDS = np.empty(0, np.uint8)
-#: The result of `GpuRowPool.list_left` where no edge leaves.
-_NONE_LEFT = np.empty((3, 0), np.uint32)
 
 
 def gpu_batch(
@@ -457,9 +456,9 @@ class GpuRowPool(RowPool):
         rows = 3 + (self.ids is not None)
         count = plan.left if is_logged or self.ids is not None else 0
         if not count:
-            return _NONE_LEFT, _NONE_LEFT[0]
+            return NONE_LEFT, NONE_LEFT[0]
         plan.gone = memory.empty((rows, count), np.uint32)
-        ids = part_of(plan.gone, 3 * count, count) if rows > 3 else _NONE_LEFT[0]
+        ids = part_of(plan.gone, 3 * count, count) if rows > 3 else NONE_LEFT[0]
         return plan.gone, ids
 
     def ids_for(self, plan: GpuPlan, free: Any, next_id: int, room: int) -> Any:

@@ -54,7 +54,10 @@ from featgraph.dynamic.rows import (
 )
 from featgraph.graph.building.edges import combine, merged, raise_repeated
 
-__all__ = ["Plan", "RowPool", "Updates", "combined", "numba_kernels", "wide_slots"]
+__all__ = [
+    "NONE_LEFT", "Plan", "RowPool", "Updates", "combined", "numba_kernels",
+    "wide_slots",
+]  # fmt: skip
 
 _FEWEST_SLOTS = 64
 #: The result of `RowPool.list_left` where no edge leaves.

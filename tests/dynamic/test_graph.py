@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -143,7 +143,7 @@ def test_names_are_numbered_in_the_order_of_appearance() -> None:
     assert graph.freeze().vertex_names == ("c", "a", "e", "d", "f")
     assert graph.insert_edges(["g"], ["b"]).vertices.tolist() == [1, 6]
     assert graph.vertex_names[1] == "g"
-    pairs = ["g", "g", "nobody", "a"], ["b", "a", "a", "nobody"]
+    pairs = ["g", "g", "p", "a"], ["b", "a", "a", "p"]
     assert graph.contains(*pairs).tolist() == [True, False, False, False]
     graph.audit()
     graph = fg.DynamicGraph.from_edges([70, -5], [3, 70], names=True)
@@ -209,7 +209,7 @@ def test_copies_have_no_names_of_dead_vertices() -> None:
 class OnGpu:
     """An array that is in the memory of a GPU, by its interface."""
 
-    __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
+    __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, values: Any) -> None:
         self.values = np.array(values)
