@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,10 @@ EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
 #: `Following.changes` limits changes as if a graph had this many edges, or more: a
 #: share of the edges of a small graph would be no change at all.
 FEW = 4096
+#: After an update that took longer than a call, so many updates begin anew at once: the
+#: first number, and twice as many each time that the next one takes longer, too, up to
+#: the last number. Graphs with fewer edges than `LEAST_WEIGHED` are left out.
+PAUSES, LEAST_WEIGHED = (8, 64), 100_000
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,25 @@ class Update:
 
 
 @dataclass
+class Pause:
+    """Updates that begin anew at once, since one took longer than a call.
+
+    Attributes
+    ----------
+    least : int
+        The number of changes of that update. Updates with fewer are not concerned.
+    left : int
+        How many updates still begin anew.
+    length : int
+        How many did or will after that update; 0 after one that was faster.
+    """
+
+    least: int = sys.maxsize
+    left: int = 0
+    length: int = 0
+
+
+@dataclass
 class Following:
     """The call that made a result, and the version of the graph that the result is of.
 
@@ -76,9 +99,10 @@ class Following:
     too_deep : str
         The reason why all updates after deletions begin anew, once one has found it; or
         "".
-    too_many : int
-        The number of deletions of an update that found too much to reset. Updates with
-        as many begin anew at once.
+    call_work : float
+        The work of the call, in the unit in which the algorithm counts that of updates.
+    pauses : tuple of Pause
+        For updates with insertions alone, and for others.
     is_whole : bool
         Whether the States of updates are whole: no update has ended in an error.
     """
@@ -89,7 +113,8 @@ class Following:
     arguments: dict[str, Any]
     target: str
     too_deep: str = ""
-    too_many: int = sys.maxsize
+    call_work: float = 0
+    pauses: tuple[Pause, Pause] = field(default_factory=lambda: (Pause(), Pause()))
     is_whole: bool = True
 
     def update(self, result: Any) -> Update:
@@ -120,7 +145,7 @@ class Following:
             return done
         fresh = self.call()
         kept = fresh._following
-        kept.too_deep, kept.too_many = self.too_deep, self.too_many
+        kept.too_deep, kept.pauses = self.too_deep, self.pauses
         known, new = vars(result), vars(fresh)
         for name in known.keys() - new.keys():  # cached answers of the old version
             del known[name]
@@ -144,7 +169,31 @@ class Following:
         if count * depth > max(self.graph.given_edge_count, FEW) // share:
             along = "" if depth == 1 else f", along {depth} edges each,"
             return f"{count} changes{along} are more than 1 / {share} of the edges"
+        pause = self.pauses[count > changes.counts[0]]
+        if pause.left and count >= pause.least:
+            pause.left -= 1
+            return f"{pause.least} changes took longer than a call"
         return changes
+
+    def weigh(self, changes: Any, share: float) -> None:
+        """Begin or end a pause after an update.
+
+        Times are estimated from counts, so that equal updates begin anew in every run.
+
+        Parameters
+        ----------
+        changes : Changes
+        share : float
+            The time of the update over that of a call.
+        """
+        count = sum(changes.counts)
+        pause = self.pauses[count > changes.counts[0]]
+        if share > 1 and self.graph.given_edge_count >= LEAST_WEIGHED:
+            shortest, longest = PAUSES
+            pause.length = min(2 * pause.length or shortest, longest)
+            pause.least, pause.left = count, pause.length
+        elif count >= pause.least:
+            pause.length = 0
 
 
 def follow(

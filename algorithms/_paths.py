@@ -132,6 +132,8 @@ class Kept(NamedTuple):
         Those of sources, and of vertices that no path reaches, in the State.
     elsewhere : float
         That of vertices that no path reaches, in the answer.
+    edge_cost : float, optional
+        The time of an edge in an update on the CPU over that in a call.
     """
 
     answer: str
@@ -139,6 +141,7 @@ class Kept(NamedTuple):
     start: float
     far: Any
     elsewhere: Any
+    edge_cost: float = 1
 
 
 def follow_paths(
@@ -165,8 +168,6 @@ def follow_paths(
     if isinstance(changes, str):
         return changes
     gone = sum(changes.counts[1:])
-    if gone >= following.too_many:
-        return f"{following.too_many} deletions were too many before"
     cuts_paths = gone * graph.vertex_count > graph.given_edge_count
     if cuts_paths and result.supersteps < FEW_SUPERSTEPS and is_on_gpu(graph):
         return "edges went, and few supersteps of all paths take less on a GPU"
@@ -191,7 +192,7 @@ def follow_paths(
     target, sources = following.target, begin.vertices
     lost = fg.trim(state, "predecessor", reset={name: far}, target=target)
     if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
-        following.too_many = gone
+        following.weigh(changes, np.inf)
         return f"{lost.size} vertices had their paths along edges that went"
     # Ids of deleted sources that were given out again, and sources with lost loops.
     again = sources[np.isin(sources, np.concatenate([changes.born, lost]))]
@@ -199,11 +200,16 @@ def follow_paths(
     state.put("predecessor", again, again[:, None])
     least, rises = int("weight" not in lengths), kept.start > far
     due = ends_of(state, name, changes, lost, length=least, rises=rises)
-    done = spread(step, state, due, lost, target)
+    supersteps, edges = spread(step, state, due, lost, target)
+    in_call = result.run.evaluated
+    if edges is not None and in_call:
+        following.weigh(changes, kept.edge_cost * edges / in_call)
+    else:  # launches take most of the time of a GPU where edges are few
+        following.weigh(changes, supersteps / max(result.supersteps, 1))
     answers = {kept.answer: answered, "vertex_names": graph.vertex_names}
     answers[result.tree_name] = lambda _: begin.result(state["predecessor"])
     result._take(_paths=state, **answers)
-    return Update(changes.version, "", *done)
+    return Update(changes.version, "", supersteps, edges)
 
 
 def searches_per_run(graph: fg.Graph, batch: int | None, column_bytes: int) -> int:

@@ -211,6 +211,10 @@ class GpuRowPool(RowPool):
         """Return some entries of an array by its name, on the host."""
         return on_host(taken(getattr(self, name), memory.upload(places)))
 
+    def column_at(self, name: str, slots: Array) -> Array:
+        """Return the values of a column in some slots, on the host."""
+        return on_host(self.edges_at(memory.upload(slots))[2][name])
+
     def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
         """Return starts, stops and ends on the host, of some rows alone."""
         ends, of = edges_of(self, rows)

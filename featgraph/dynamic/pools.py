@@ -177,6 +177,10 @@ class RowPool:
         """Return entries of the array with this name, on the host."""
         return getattr(self, name)[places]  # type: ignore[no-any-return]
 
+    def column_at(self, name: str, slots: Array) -> Array:
+        """Return the values of a column in some slots, on the host."""
+        return self.columns[name][slots]  # type: ignore[no-any-return]
+
     def given_slots(self, vertex_count: int, bound: int) -> tuple[Array, Array]:
         """Return row and slot of each given edge along "in", in order of insertion.
 

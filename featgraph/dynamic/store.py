@@ -56,6 +56,7 @@ from featgraph.dynamic.rows import (
     Threads,
     grown,
     living_slots,
+    ranges,
 )
 from featgraph.graph.building.check import MAX_VERTEX_COUNT, require_real
 from featgraph.graph.building.edges import POLICIES, edges_on_host
@@ -339,6 +340,19 @@ class EdgeStore:
         """Return row and slot along "in" of each given edge, in order of insertion."""
         rows, slots = self.pools["in"].given_slots(self.vertex_count, self.next_number)
         return on_host(rows), on_host(slots)
+
+    def sample(self, name: str, most: int) -> Array:
+        """Return up to `most` values of a column, of edges in evenly spaced rows.
+
+        Nothing of the size of the graph is copied, unless these rows have no edge.
+        """
+        pool = self.pools["in"]
+        for stride in (self.vertex_count // most + 1, 1):
+            rows = np.arange(0, self.vertex_count, stride)
+            slots = ranges(pool.taken_at("starts", rows), pool.taken_at("stops", rows))
+            if slots.size:
+                break
+        return pool.column_at(name, slots[:: slots.size // most + 1])
 
     def give_ids(self) -> None:
         """Give each edge an id from 0 on, in the order of rows, unless edges have ids.

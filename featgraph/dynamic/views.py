@@ -215,6 +215,10 @@ class ColumnValues(Reordered):
         width = self.graph._store.columns[self.name][1]
         return self.graph.edge_count, *(() if width is None else (width,))
 
+    def sample(self, most: int) -> Array:
+        """Return up to `most` values, of edges in evenly spaced rows."""
+        return self.graph._store.sample(self.name, most)  # type: ignore[no-any-return]
+
     def __len__(self) -> int:
         return self.graph.given_edge_count  # type: ignore[no-any-return]
 

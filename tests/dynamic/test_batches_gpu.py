@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import partial
 from typing import Any
 
@@ -113,8 +112,6 @@ def test_results_follow(
 ) -> None:
     # Ranks of the default tol may differ by more than is required here.
     options = {"tol": 1e-8, "epsilon": 1e-10} if name == "pagerank" else {}
-    module = importlib.import_module("featgraph.algorithms.pagerank")
-    monkeypatch.setattr(module, "LEAST_ON_GPU", 0)
     run, rng = partial(getattr(algorithms, name), **options), np.random.default_rng(11)
     ends = rng.integers(0, 4000, (2, 40_000))
     ends[0, :9000] = 5  # a hub

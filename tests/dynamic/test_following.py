@@ -296,7 +296,6 @@ def test_an_update_that_fails_is_made_up_for(
     call: Any, answer: str, module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`fg.trim` resets vertices once, though the update may end behind it."""
-    monkeypatch.setattr(LABELS, "LEAST_EVALUATED", 0)
     take, graph = Result._take, undirected(np.arange(30), np.arange(1, 31))
     result = call(graph)
 

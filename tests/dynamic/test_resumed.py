@@ -13,6 +13,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.algorithms import (
+    _following,
     bfs,
     connected_components,
     label_propagation,
@@ -217,13 +218,6 @@ def spread_labels(graph: fg.Graph, labels: Any = None, **given: Any) -> Any:
     return label_propagation(graph, labels, class_count=3, **given)
 
 
-@pytest.fixture
-def resumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have updates go on even where calls evaluate few edges."""
-    monkeypatch.setattr(LABELS, "LEAST_EVALUATED", 0)
-
-
-@pytest.mark.usefixtures("resumes")
 @pytest.mark.parametrize("seed", range(4))
 def test_labels(seed: int) -> None:
     options: dict[str, Any] = [
@@ -242,7 +236,6 @@ def test_labels(seed: int) -> None:
     run(seed, call, "labels", compare)
 
 
-@pytest.mark.usefixtures("resumes")
 @pytest.mark.parametrize("directed", [False, True])
 def test_labels_leave_a_cycle_that_is_cut_off(directed: bool) -> None:
     """Rows of a cycle would sustain each other; so would rows along zero weights."""
@@ -266,7 +259,6 @@ def test_labels_leave_a_cycle_that_is_cut_off(directed: bool) -> None:
             assert result.labels.tolist() == [0, *[0 if is_open else -1] * 3]
 
 
-@pytest.mark.usefixtures("resumes")
 def test_labels_of_vertices_are_those_of_a_call() -> None:
     """An id that is given out again has the label of the array, as in a call."""
     graph = fg.DynamicGraph.from_edges([7, 7, 0], [8, 0, 9], target="cpu")
@@ -299,11 +291,21 @@ def test_labels_of_vertices_are_those_of_a_call() -> None:
     require_labels(graph, result, spread_labels(graph, given), given)
 
 
-def test_labels_begin_anew_where_a_call_evaluates_little() -> None:
-    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], target="cpu")
-    result = spread_labels(graph)
+@pytest.mark.parametrize(
+    ("call", "least", "why"),
+    [
+        (spread_labels, "LEAST_EVALUATED", "a call takes less than the first update"),
+        (connected_components, "LEAST_FOLLOWED", "takes one thread less time"),
+    ],
+)
+def test_updates_of_small_graphs_begin_anew(
+    call: Any, least: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], directed=False, target="cpu")
+    result = call(graph)
+    monkeypatch.setattr(LABELS if call is spread_labels else COMPONENTS, least, 4)
     graph.insert_edges([0], [2])
-    assert "less than the first update" in result.update().began_anew
+    assert why in result.update().began_anew
 
 
 @pytest.mark.parametrize(
@@ -399,11 +401,9 @@ def test_updates_need_trimming_and_degrees(
         for name in ("components", "levels", "distances"):
             with pytest.raises(AssertionError):
                 test_exact_answers(name, 1)
-        patch.setattr(LABELS, "LEAST_EVALUATED", 0)
         with pytest.raises(AssertionError, match="the row is zero though labels"):
             test_labels(1)
     with monkeypatch.context() as patch:
-        patch.setattr(LABELS, "LEAST_EVALUATED", 0)
         found = "featgraph.runtime.superstep.catch_up._add_edges"
         patch.setattr(found, lambda *_: None)
         with pytest.raises(AssertionError, match="one more superstep changes it"):
@@ -415,25 +415,56 @@ def test_updates_need_trimming_and_degrees(
             test_shares_follow_out_degrees()
 
 
-def test_as_many_deletions_as_were_too_many_begin_anew(
+def test_updates_that_took_longer_are_followed_by_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """After each, twice as many updates of as many changes begin anew."""
     set_few(monkeypatch, "_paths")
-    count = 64
+    monkeypatch.setattr(_following, "LEAST_WEIGHED", 0)
+    monkeypatch.setattr(_following, "PAUSES", (1, 2))
+    vertices = np.arange(1, 72)
+    before = np.where(vertices == 32, 0, vertices - 1)  # paths of 31 and 40 edges
+    graph = fg.DynamicGraph.from_edges(before, vertices, target="cpu")
+    result = sssp(graph, 0)
+
+    def without(v: int) -> str:
+        """Delete the edge to v and insert it again; return why the first began anew."""
+        whys = []
+        for insert in (False, True):
+            graph.update([v - 1], [v], insert=[insert])
+            whys.append(result.update().began_anew)
+            equal(result.distances, sssp(graph, 0).distances)
+        assert whys[1] == ""  # insertions are counted apart
+        return str(whys[0])
+
+    begun = "31 vertices had their paths along edges that went"
+    paused = "1 changes took longer than a call"
+    assert [without(v) for v in (1, 71)] == [begun, paused]
+    # The next one was shorter, so that the next pause is as short as the first.
+    assert [without(v) for v in (71, 1, 71)] == ["", begun, paused]
+    # This one is not, and the pause is twice as long.
+    assert [without(v) for v in (1, 71, 71, 71)] == [begun, paused, paused, ""]
+
+
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [(lambda graph: bfs(graph, 4096), 1), (partial(pagerank, epsilon=1e-6), 0.05)],
+)
+def test_work_of_updates_is_compared_with_that_of_the_call(
+    call: Any, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edge near the root of a tree changes all vertices, one near a leaf few."""
+    shares: list[float] = []
+    monkeypatch.setattr(Following, "weigh", lambda _, __, share: shares.append(share))
+    vertices = np.arange(1, 4096)
     graph = fg.DynamicGraph.from_edges(
-        np.arange(count - 1), np.arange(1, count), target="cpu"
+        (vertices - 1) // 2, vertices, directed=False, target="cpu"
     )
-    monkeypatch.setattr(Following, "changes", lambda self, *_: changes_of(self))
-    result = bfs(graph, 0)
-    graph.delete_edges([1], [2])
-    assert "62 vertices had their paths" in result.update().began_anew
-    graph.insert_edges([1], [2])
-    assert not result.update().began_anew
-    graph.delete_edges([count - 2], [count - 1])
-    assert result.update().began_anew == "1 deletions were too many before"
-    np.testing.assert_array_equal(result.levels, bfs(graph, 0).levels)
-
-
-def changes_of(following: Following) -> Any:
-    """Return the changes since the version of a result, however many they are."""
-    return following.graph.changes(since=following.version)
+    path = graph.insert_vertices(3).vertices  # before the root
+    graph.insert_edges(path, [4097, 4098, 0])
+    result = call(graph)
+    for ends in [(0, 9), (path[0], 0), (2000, 3000), (2001, 3001)]:
+        graph.insert_edges(*np.array([ends]).T)
+        assert result.update().began_anew == ""
+    assert max(shares[:2]) > most
+    assert max(shares[2:]) < 0.1

@@ -13,7 +13,7 @@ if not dialect.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 import featgraph as fg
-from featgraph.algorithms import triangle_count
+from featgraph.algorithms import sssp, triangle_count
 from featgraph.dynamic import gpu_memory, gpu_pools
 from featgraph.dynamic import store as stores
 from featgraph.runtime.devices import cuda_device, gpu_arrays, host_arrays
@@ -113,3 +113,38 @@ def test_first_edges_are_those_of_the_cpu(
         assert there.digest == here.digest
         assert there.version == here.version == 2
     assert found == [repeats == 1] * 2
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_sample_of_a_column_is_of_living_edges(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """Of some rows, so that a search does not read a whole column after each batch."""
+    rng = np.random.default_rng(2)
+    ends, weights = rng.integers(0, 500, (2, 3000)), rng.permutation(3000) + 1
+    graph = fg.DynamicGraph.from_edges(
+        *ends,
+        weights=np.float32(weights),
+        vertex_count=500,
+        duplicates="last",
+        target=device,
+    )
+    graph.delete_edges(*ends[:, :1500])
+    living = np.array(graph.weights)
+    graph.insert_edges([3], [4], weights=[5000.0])
+    monkeypatch.setattr(type(graph._store), "_slots", lambda _: pytest.fail("all rows"))
+    for most in (10, 100, 10_000):
+        found = graph._store.sample("weight", most)
+        assert 0 < found.size <= most
+        assert np.isin(found, np.append(living, 5000)).all()
+    assert found.size == graph.given_edge_count
+    hub = fg.DynamicGraph.from_edges(
+        range(500), [7] * 500, weights=np.ones(500), target=device
+    )
+    assert (
+        hub._store.sample("weight", 50).size == 46
+    )  # no row of the evenly spaced ones
+    if device == "cpu":
+        assert sssp(graph, 3, near_far=fg.NearFar("distance")).distances[4] <= 5000
+    hub.delete_vertices([7])
+    assert not hub._store.sample("weight", 50).size

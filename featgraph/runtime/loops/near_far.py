@@ -307,9 +307,10 @@ def _sampled(state: State, name: str) -> npt.NDArray[np.float64]:
     values = state._columns[name].values
     if isinstance(values, Filled) and values.apart is None:
         return np.array([values.value], np.float64)
-    stored = values.array if isinstance(values, Reordered) else state.stored(name)
-    stride = len(stored) // _MOST_SAMPLED + 1
-    return np.asarray(stored[::stride], np.float64)
+    if isinstance(values, Reordered):
+        return values.sample(_MOST_SAMPLED).astype(np.float64)
+    stored = state.stored(name)
+    return np.asarray(stored[:: len(stored) // _MOST_SAMPLED + 1], np.float64)
 
 
 def _mean_step(
