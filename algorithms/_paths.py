@@ -132,8 +132,9 @@ class Kept(NamedTuple):
         Those of sources, and of vertices that no path reaches, in the State.
     elsewhere : float
         That of vertices that no path reaches, in the answer.
-    edge_cost : float, optional
-        The time of an edge in an update on the CPU over that in a call.
+    cost : float, optional
+        The time of an edge in an update over that in a call. On a GPU, of one of many
+        supersteps.
     """
 
     answer: str
@@ -141,7 +142,7 @@ class Kept(NamedTuple):
     start: float
     far: Any
     elsewhere: Any
-    edge_cost: float = 1
+    cost: float = 1
 
 
 def follow_paths(
@@ -203,9 +204,10 @@ def follow_paths(
     supersteps, edges = spread(step, state, due, lost, target)
     in_call = result.run.evaluated
     if edges is not None and in_call:
-        following.weigh(changes, kept.edge_cost * edges / in_call)
-    else:  # launches take most of the time of a GPU where edges are few
-        following.weigh(changes, supersteps / max(result.supersteps, 1))
+        following.weigh(changes, kept.cost * edges / in_call)
+    else:
+        cost = kept.cost if result.supersteps >= FEW_SUPERSTEPS else 1
+        following.weigh(changes, cost * supersteps / max(result.supersteps, 1))
     answers = {kept.answer: answered, "vertex_names": graph.vertex_names}
     answers[result.tree_name] = lambda _: begin.result(state["predecessor"])
     result._take(_paths=state, **answers)

@@ -102,7 +102,7 @@ class BfsResult(PathsResult):
             return "levels end at max_depth"
         from featgraph.algorithms.sssp import step_by_one
 
-        kept = Kept("levels", "distance", 0, FAR, UNREACHED, edge_cost=4)
+        kept = Kept("levels", "distance", 0, FAR, UNREACHED, cost=4)
         return follow_paths(self, following, kept, step_by_one)
 
 

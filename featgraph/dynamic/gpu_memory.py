@@ -195,7 +195,7 @@ def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
         yield reads.list_changed, (d, bits, n, bits, n, i32, flag, flag, listed)
         yield reads.take_values, (d, bits, bits)
         yield reads.take_rows, (bits, n, i32, bits, n)
-    yield reads.list_slots, (n, i64, n, i32, u32, flag, i32, i32, i32, i32)
+    yield reads.list_slots, (n, i64, n, i32, u32, n, i32, i32, i32, i32)
     yield take, (u32, i32, u32)
     yield take, (i32, i64, i32)
     yield reads.list_upward, (n, i64, n, i32, i32, i32, i32, i32, i32, i32)

@@ -215,6 +215,10 @@ class GpuRowPool(RowPool):
         """Return the values of a column in some slots, on the host."""
         return on_host(self.edges_at(memory.upload(slots))[2][name])
 
+    def ids_at(self, slots: Any) -> Any:
+        """Return the ids of the edges in some slots, on the GPU."""
+        return taken(self.ids, slots)
+
     def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
         """Return starts, stops and ends on the host, of some rows alone."""
         ends, of = edges_of(self, rows)
@@ -223,8 +227,10 @@ class GpuRowPool(RowPool):
         stops[rows] = np.cumsum(lengths[rows])
         return stops - lengths, stops, ends
 
-    def given_slots(self, vertex_count: int, bound: int) -> tuple[Any, Any]:
-        """Return rows and slots of edges as given, in the order of insertion.
+    def given_slots(
+        self, vertex_count: int, bound: int, twins: bool = False
+    ) -> tuple[Any, Any]:
+        """Return rows and slots of edges as given, or of twins, in order of insertion.
 
         Insertions are numbered below `bound`.
         """
@@ -233,7 +239,7 @@ class GpuRowPool(RowPool):
         slots = memory.empty((total,), self.starts.dtype)
         memory.launch_over(
             reads.list_slots, total, total, at, vertex_count, self.starts,
-            self.numbers, self.is_twice, rows, slots, keys, flags,
+            self.numbers, int(twins) if self.is_twice else -1, rows, slots, keys, flags,
         )  # fmt: skip
         if self.is_twice and total:
             given = marked(flags)

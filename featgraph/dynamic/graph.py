@@ -655,6 +655,12 @@ missing=0, vertices=0)
             self._cache["in_edges"] = self._edges.build_in_edges()
         return self._cache["in_edges"]  # type: ignore[no-any-return]
 
+    @property
+    def self_loops(self) -> Array:
+        """Rows in given order of the edges from a vertex to itself."""
+        can_have = self._store.loops == "keep" and self._edges.has_loops
+        return super().self_loops if can_have else np.empty(0, np.int64)
+
     def _degree(self, side: str) -> Array:
         key = f"{side}_degree"
         if key not in self._cache:

@@ -614,6 +614,36 @@ def count_ends(
 
 
 @jit
+def number_range(
+    starts: _Array, stops: _Array, numbers: _Array, bound: int
+) -> tuple[int, int]:
+    """Return the number of the first insertion, and of the last one."""
+    least, most = _int64(bound), _int64(-1)
+    for row in range(starts.size):
+        for slot in range(_int64(starts[row]), _int64(stops[row])):
+            own = _int64(numbers[slot] >> 1)
+            least, most = min(least, own), max(most, own)
+    return least, most
+
+
+@jit
+def place_slots(
+    starts: _Array, stops: _Array, numbers: _Array, parity: int, least: int,
+    rows: _Array, slots: _Array,
+) -> None:  # fmt: skip
+    """Store row and slot of each edge at its number, less the first one.
+
+    With the parity 0 or 1, of the edges that were given, or of their twins; else -1.
+    """
+    for row in range(starts.size):
+        for slot in range(_int64(starts[row]), _int64(stops[row])):
+            own = _int64(numbers[slot])
+            if parity < 0 or own & 1 == parity:
+                at = (own >> 1) - least
+                rows[at], slots[at] = row, slot
+
+
+@jit
 def find_ends(
     starts: _Array, stops: _Array, ends: _Array, is_dead: _Array, rows: _Array,
     others: _Array,

@@ -60,6 +60,9 @@ __all__ = [
 ]  # fmt: skip
 
 _FEWEST_SLOTS = 64
+#: Edges are put in the order of insertion by their numbers, without a sort, where there
+#: were at most so many insertions an edge since the first.
+SPARSEST = 4
 #: The result of `RowPool.list_left` where no edge leaves.
 NONE_LEFT = np.empty((3, 0), np.uint32)
 
@@ -181,22 +184,39 @@ class RowPool:
         """Return the values of a column in some slots, on the host."""
         return self.columns[name][slots]  # type: ignore[no-any-return]
 
-    def given_slots(self, vertex_count: int, bound: int) -> tuple[Array, Array]:
+    def ids_at(self, slots: Array) -> Any:
+        """Return the ids of the edges in some slots, on the target."""
+        return self.ids[slots]  # type: ignore[index]
+
+    def given_slots(
+        self, vertex_count: int, bound: int, twins: bool = False
+    ) -> tuple[Array, Array]:
         """Return row and slot of each given edge along "in", in order of insertion.
 
-        Twins of an undirected graph are left out. Insertions are numbered below
-        `bound`.
+        Twins of an undirected graph are left out, or are returned alone. Insertions are
+        numbered below `bound`.
         """
+        kernels, count = numba_kernels(), int(self.lengths(vertex_count).sum())
+        held = self.starts[:vertex_count], self.stops, self.numbers
+        parity = int(twins) if self.is_twice else -1
+        least, most = kernels.number_range(*held, bound)
+        span = max(most - least + 1, 0)
+        if span <= SPARSEST * count:
+            rows = np.full(span, -1, np.int32)
+            slots = np.empty(rows.size, self.starts.dtype)
+            kernels.place_slots(*held, parity, least, rows, slots)
+            is_there = rows >= 0
+            return rows[is_there], slots[is_there]
         from featgraph.graph.building.kernels import order_of  # loads Numba
 
-        slots, lengths = living_slots(self, vertex_count), self.lengths(vertex_count)
-        rows = np.repeat(np.arange(vertex_count, dtype=np.int32), lengths)
-        if self.is_twice:
-            is_given = self.numbers[slots] & 1 == 0
-            rows, slots = rows[is_given], slots[is_given]
-        numbers = (self.numbers[slots] >> 1).astype(np.int32)
-        numbers -= numbers.min(initial=max(bound - 1, 0))
-        order = order_of(numbers)
+        slots = living_slots(self, vertex_count)
+        rows = np.repeat(
+            np.arange(vertex_count, dtype=np.int32), self.lengths(vertex_count)
+        )
+        if parity >= 0:
+            is_meant = self.numbers[slots] & 1 == parity
+            rows, slots = rows[is_meant], slots[is_meant]
+        order = order_of(((self.numbers[slots] >> 1) - least).astype(np.int32))
         return rows[order], slots[order]
 
     def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:

@@ -36,16 +36,19 @@ TOGETHER = 8
 
 @kernel(cache=True)
 def list_slots(  # type: ignore[no-untyped-def]
-    total, at, count, starts, numbers, is_undirected, rows, slots, keys, flags
+    total, at, count, starts, numbers, parity, rows, slots, keys, flags
 ):
-    """List rows, slots and numbers of all edges; mark those that were given so."""
+    """List rows, slots and numbers of all edges; mark those with a parity, 0 or 1.
+
+    With the parity -1, all edges are marked.
+    """
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
         row = row_at(at, count, number, int64(-1))
         slot = int64(starts[row]) + number - at[row]
         rows[number], slots[number] = row, slot
         own = int64(numbers[slot])
         keys[number] = own >> 1
-        flags[number] = 0 if is_undirected and (own & 1) != 0 else 1
+        flags[number] = 1 if parity < 0 or (own & 1) == parity else 0
 
 
 @kernel(cache=True)

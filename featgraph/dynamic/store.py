@@ -341,6 +341,21 @@ class EdgeStore:
         rows, slots = self.pools["in"].given_slots(self.vertex_count, self.next_number)
         return on_host(rows), on_host(slots)
 
+    def given_ids(self, per_direction: bool) -> list[Any]:
+        """Return the ids of edges in the order of insertion, and those of twins."""
+        self.give_ids()
+        pool, bounds = self.pools["in"], (self.vertex_count, self.next_number)
+        rows, slots = pool.given_slots(*bounds)
+        ids = pool.ids_at(slots)
+        if not per_direction:
+            return [ids]
+        twins = pool.ids_at(pool.given_slots(*bounds, twins=True)[1])
+        if twins.size == ids.size:
+            return [ids, twins]
+        every = on_host(ids).copy()  # a loop is its own twin
+        every[on_host(rows) != on_host(pool.edges_at(slots)[0])] = on_host(twins)
+        return [ids, every]
+
     def sample(self, name: str, most: int) -> Array:
         """Return up to `most` values of a column, of edges in evenly spaced rows.
 

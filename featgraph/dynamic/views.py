@@ -25,7 +25,7 @@ import numpy.typing as npt
 from featgraph.base.cached import cached_property
 from featgraph.base.dataclass import replace
 from featgraph.base.errors import DeviceError, GraphInputError
-from featgraph.cuda.values import Reordered, Rows, offset_dtype
+from featgraph.cuda.values import DeviceValues, Reordered, Rows, offset_dtype
 from featgraph.dynamic.batches import Changes, on_host
 from featgraph.dynamic.inputs import Turns
 from featgraph.dynamic.pools import RowPool
@@ -120,6 +120,13 @@ class LivingEdges(EdgeList):
         np.cumsum(pool.lengths(self.vertex_count), out=offsets[1:])
         ends = pool.ends[living_slots(pool, self.vertex_count)]
         return Adjacency(freeze(offsets), freeze(ends), None)
+
+    @cached_property
+    def has_loops(self) -> bool:
+        """Whether an edge joins a vertex with itself."""
+        pool, count = self.store.pool("in").on_host(), self.vertex_count
+        rows = np.repeat(np.arange(count, dtype=np.int32), pool.lengths(count))
+        return bool((pool.ends[living_slots(pool, count)] == rows).any())
 
     @cached_property
     def ids(self) -> Array:
@@ -354,6 +361,18 @@ class RunArrays:
     def stored_ids(self) -> Array:
         """The edge id of each edge by row: the index of its values in a State."""
         return self.edges.ids
+
+    def given_ids(self, per_direction: bool) -> list[Any]:
+        """Return the ids of edges in the order of insertion, on the graph's target.
+
+        With `per_direction`, a second array has those of twins: a loop has its own id.
+        """
+        lists = self._store.given_ids(per_direction)
+        if self._store.target == "cpu":
+            return lists
+        from featgraph.dynamic.gpu_memory import uploaded  # imports the dialect
+
+        return [DeviceValues(uploaded(ids)) for ids in lists]
 
     @property
     def stored_count(self) -> int:

@@ -28,6 +28,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ from featgraph.base.files import (
 from featgraph.cuda.values import host_values
 from featgraph.graph import Graph
 from featgraph.graph.inputs.numbers import STORAGE_DTYPES
+from featgraph.graph.views.structure import collect_by_id
 from featgraph.program.active import word_count
 from featgraph.program.column import Column
 from featgraph.program.given import edge_values
@@ -409,7 +411,7 @@ def _properties(graph: Graph, snapshot: Snapshot, keep: Any) -> list[dict[str, A
                 graph.collect_edge_values if ranks is None else ranks.pieces_of_edges
             )
             if graph.changing is not None:
-                values = values[graph.changing.stored_ids]
+                collect = partial(collect_by_id, graph)
             row["array"] = keep(collect(values, column.per_direction))
         elif type_.kind is PropertyKind.VERTEX and ranks is not None:
             row["array"] = keep(ranks.pieces_of_vertices(values))

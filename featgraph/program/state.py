@@ -28,7 +28,7 @@ from featgraph.graph.inputs.take import (
     storage_dtype,
 )
 from featgraph.graph.partition.choose import distributed_builders
-from featgraph.graph.views.structure import collect_on_gpu
+from featgraph.graph.views.structure import collect_by_id
 from featgraph.program.column import Column, Place, versions
 from featgraph.program.following import Puts, Seen, checked_put, follow, seen_now
 from featgraph.program.given import (
@@ -366,12 +366,8 @@ class State:
         ):
             return held.array.copy()  # still in the given order
         values = held if isinstance(held, DeviceValues) else self.stored(name)
-        if self.graph.changing is not None and isinstance(held, DeviceValues):
-            from featgraph.cuda.foreign import unpadded  # imports the dialect
-
-            return collect_on_gpu(self.graph, unpadded(held), column.per_direction)
         if self.graph.changing is not None:
-            values = host_values(values)[self.graph.changing.stored_ids]
+            return collect_by_id(self.graph, values, column.per_direction)
         return self.graph.collect_edge_values(values, column.per_direction)
 
     def local(self, name: str) -> Any:

@@ -529,3 +529,14 @@ def test_rows_of_edge_ids_are_found_once_a_version():
     assert edge_rows(graph).on_host() is not first
     state = fg.State(graph, w=fg.edge_property(graph.weights_as("float32"), copy=False))
     assert state["w"].tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("loops", ["keep", "drop"])
+def test_edges_are_not_put_in_order_to_find_no_loop(
+    loops: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 2], loops=loops, target="cpu")
+    assert graph.self_loops.tolist() == ([2] if loops == "keep" else [])
+    graph.delete_edges([2], [2])
+    monkeypatch.setattr(type(graph._store), "_slots", lambda _: pytest.fail("in order"))
+    assert not graph.self_loops.size

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Structure",
-    "collect_on_gpu",
+    "collect_by_id",
     "edge_rows",
     "gpu_edges",
     "gpu_oriented",
@@ -464,18 +465,15 @@ class Structure:
                 got=True,
                 expected="False",
             )
-        if on_gpu is not None and has_unused:
-            return collect_on_gpu(self, on_gpu, per_direction)
+        if has_unused:
+            return collect_by_id(self, stored, per_direction)
         if on_gpu is not None and self._edges.is_built_on_gpu:
             return gpu_edges(self).in_given_order(on_gpu, per_direction)
         if on_gpu is not None and not isinstance(stored, DeviceValues):
             from featgraph.cuda.download import read  # imports the dialect
 
             stored = read(on_gpu)
-        values = host_values(stored)
-        if has_unused:
-            values = values[self.changing.stored_ids]
-        return _put_back(self, values, per_direction)
+        return _put_back(self, host_values(stored), per_direction)
 
 
 def require_fixed(graph: Structure, where: str) -> None:
@@ -584,28 +582,37 @@ def edge_rows(graph: Structure) -> Rows:
     if graph.changing is not None:  # given order changes with the version
         index = graph._cache.get("edge_rows")
         if index is None:
-            index = np.full(count, 2 * graph.given_edge_count, np.int64)
-            index[graph.changing.stored_ids] = graph.given_index
+            given = graph.given_edge_count
+            index = np.full(count, 2 * given, np.int64)
+            lists = graph.changing.given_ids(not graph.directed)
+            for turn, ids in reversed([*enumerate(lists)]):  # a loop is its own twin
+                index[host_values(ids)] = np.arange(turn * given, (turn + 1) * given)
             graph._cache["edge_rows"] = index
         return Rows(version, count, lambda: index)
     return Rows(version, count, lambda: graph.given_index, on_gpu)
 
 
-def collect_on_gpu(graph: Structure, values: Any, per_direction: bool) -> NDArray[Any]:
-    """Return values by edge id of a graph that changes on the host, in given order.
+def collect_by_id(graph: Structure, values: Any, per_direction: bool) -> NDArray[Any]:
+    """Return values by edge id of a graph that changes, on the host, in given order.
 
-    They are reordered on the GPU. With `per_direction`, the twins' are behind them.
+    Values on a GPU are reordered there. With `per_direction`, the twins' are behind
+    them.
     """
-    from featgraph.cuda.arrays import upload  # imports the dialect
-    from featgraph.cuda.foreign import Foreign
+    key, changing = f"given_ids_{per_direction}", graph.changing
+    lists = _cached(graph, key, lambda: changing.given_ids(per_direction))
+    on_gpu = _on_gpu(values)
+    if on_gpu is None:
+        held = host_values(values)
+        made = [taken(held, host_values(ids)) for ids in lists]
+    else:
+        from featgraph.cuda.foreign import Foreign  # imports the dialect
 
-    cache, key = graph._cache, f"ids_of_given_edges_{per_direction}"
-    if key not in cache:
-        ids = _put_back(graph, graph.changing.stored_ids, per_direction)
-        on_gpu = upload(ids)
-        cache[key] = Rows(None, ids.size, lambda: ids, lambda: on_gpu)
-    made = Foreign(values).copied(np.dtype(values.dtype), cache[key])
-    return host_values(made)
+        there, made = Foreign(on_gpu), []
+        for ids in lists:
+            read = partial(host_values, ids), partial(getattr, ids, "array")
+            rows = Rows(None, ids.shape[0], *read)
+            made.append(host_values(there.copied(np.dtype(on_gpu.dtype), rows)))
+    return made[0] if len(made) == 1 else np.concatenate(made)
 
 
 def stored_count(graph: Structure) -> int:
