@@ -202,22 +202,31 @@ class GpuRowPool(RowPool):
         self.degrees: Any = None
         self.out_degrees: Any = None
 
-    def lengths(self, vertex_count: int) -> Array:
-        """Return the number of edges of each vertex, on the host."""
-        starts, stops = (part_of(a, 0, vertex_count) for a in (self.starts, self.stops))
-        return on_host(stops) - on_host(starts)
+    def spans(self, vertex_count: int) -> tuple[Array, Array]:
+        """Return where the first rows start and stop, on the host."""
+        parts = (part_of(a, 0, vertex_count) for a in (self.starts, self.stops))
+        starts, stops = map(on_host, parts)
+        return starts, stops
 
     def taken_at(self, name: str, places: Array) -> Array:
         """Return some entries of an array by its name, on the host."""
-        return on_host(taken(getattr(self, name), memory.upload(places)))
+        return on_host(self.entries_at(name, memory.upload(places)))
 
-    def column_at(self, name: str, slots: Array) -> Array:
-        """Return the values of a column in some slots, on the host."""
-        return on_host(self.edges_at(memory.upload(slots))[2][name])
+    def entries_at(self, name: str, places: Any) -> Any:
+        """Return some entries of an array by its name, on the GPU."""
+        return taken(getattr(self, name), places)
 
-    def ids_at(self, slots: Any) -> Any:
-        """Return the ids of the edges in some slots, on the GPU."""
-        return taken(self.ids, slots)
+    def column_at(self, name: str, slots: Any) -> Any:
+        """Return the values of a column in some slots, on the GPU."""
+        column, width = self.columns[name], self.spec[name][1]
+        shape = (slots.size,) if width is None else (slots.size, width)
+        made = memory.empty(shape, column.dtype)
+        bits = bits_of(made)
+        memory.launch_over(
+            reads.take_rows, bits.size, bits_of(column), width_of(column), slots, bits,
+            width or 1,
+        )  # fmt: skip
+        return made
 
     def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
         """Return starts, stops and ends on the host, of some rows alone."""
@@ -249,16 +258,7 @@ class GpuRowPool(RowPool):
 
     def edges_at(self, slots: Any) -> tuple[Any, Any, dict[str, Any], Any]:
         """Return ends, numbers, columns and ids of edges by slot, on the GPU."""
-        columns = {}
-        for name, (_, width) in self.spec.items():
-            column = self.columns[name]
-            shape = (slots.size,) if width is None else (slots.size, width)
-            columns[name] = memory.empty(shape, column.dtype)
-            bits = bits_of(columns[name])
-            memory.launch_over(
-                reads.take_rows, bits.size, bits_of(column), width_of(column), slots,
-                bits, width or 1,
-            )  # fmt: skip
+        columns = {name: self.column_at(name, slots) for name in self.spec}
         ids = None if self.ids is None else taken(self.ids, slots)
         return taken(self.ends, slots), taken(self.numbers, slots), columns, ids
 

@@ -658,7 +658,7 @@ missing=0, vertices=0)
     @property
     def self_loops(self) -> Array:
         """Rows in given order of the edges from a vertex to itself."""
-        can_have = self._store.loops == "keep" and self._edges.has_loops
+        can_have = self._store.loops == "keep"
         return super().self_loops if can_have else np.empty(0, np.int64)
 
     def _degree(self, side: str) -> Array:

@@ -180,13 +180,13 @@ class RowPool:
         """Return entries of the array with this name, on the host."""
         return getattr(self, name)[places]  # type: ignore[no-any-return]
 
-    def column_at(self, name: str, slots: Array) -> Array:
-        """Return the values of a column in some slots, on the host."""
-        return self.columns[name][slots]  # type: ignore[no-any-return]
+    def entries_at(self, name: str, places: Any) -> Any:
+        """Return entries of the array with this name, on the target."""
+        return getattr(self, name)[places]
 
-    def ids_at(self, slots: Array) -> Any:
-        """Return the ids of the edges in some slots, on the target."""
-        return self.ids[slots]  # type: ignore[index]
+    def column_at(self, name: str, slots: Any) -> Any:
+        """Return the values of a column in some slots, on the target."""
+        return self.columns[name][slots]
 
     def given_slots(
         self, vertex_count: int, bound: int, twins: bool = False
@@ -197,7 +197,7 @@ class RowPool:
         numbered below `bound`.
         """
         kernels, count = numba_kernels(), int(self.lengths(vertex_count).sum())
-        held = self.starts[:vertex_count], self.stops, self.numbers
+        held = *self.spans(vertex_count), self.numbers
         parity = int(twins) if self.is_twice else -1
         least, most = kernels.number_range(*held, bound)
         span = max(most - least + 1, 0)
@@ -267,7 +267,12 @@ class RowPool:
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each of the first rows."""
-        return self.stops[:vertex_count] - self.starts[:vertex_count]  # type: ignore[no-any-return]
+        starts, stops = self.spans(vertex_count)
+        return stops - starts
+
+    def spans(self, vertex_count: int) -> tuple[Array, Array]:
+        """Return where the first rows start and stop, on the host."""
+        return self.starts[:vertex_count], self.stops[:vertex_count]
 
     def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Any:
         """Find the outcomes of a batch, and the new length and run of each row.

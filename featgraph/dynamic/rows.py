@@ -427,4 +427,4 @@ def ranges(starts: Array, stops: Array) -> Array:
 
 def living_slots(pool: Any, vertex_count: int) -> Array:
     """Return the slots that have an edge, in the order of rows."""
-    return ranges(pool.starts[:vertex_count], pool.stops[:vertex_count])
+    return ranges(*pool.spans(vertex_count))

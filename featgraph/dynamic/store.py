@@ -327,7 +327,7 @@ class EdgeStore:
 
     def _built(self, along: str) -> RowPool:
         pool = self.pools["in"]
-        targets, slots = pool.given_slots(self.vertex_count, self.next_number)
+        targets, slots = self._slots()
         sources, numbers, columns, ids = pool.edges_at(slots)
         with _HOST_MEMORY:
             empty = self._empty(along, along == "both", 0)
@@ -336,24 +336,24 @@ class EdgeStore:
                 partial(self._slots_for, empty),
             )  # fmt: skip
 
-    def _slots(self) -> tuple[Array, Array]:
+    def _slots(self, twins: bool = False) -> tuple[Any, Any]:
         """Return row and slot along "in" of each given edge, in order of insertion."""
-        rows, slots = self.pools["in"].given_slots(self.vertex_count, self.next_number)
-        return on_host(rows), on_host(slots)
+        pool = self.pools["in"]
+        return pool.given_slots(self.vertex_count, self.next_number, twins)
 
     def given_ids(self, per_direction: bool) -> list[Any]:
         """Return the ids of edges in the order of insertion, and those of twins."""
         self.give_ids()
-        pool, bounds = self.pools["in"], (self.vertex_count, self.next_number)
-        rows, slots = pool.given_slots(*bounds)
-        ids = pool.ids_at(slots)
+        pool, (rows, slots) = self.pools["in"], self._slots()
+        ids = pool.entries_at("ids", slots)
         if not per_direction:
             return [ids]
-        twins = pool.ids_at(pool.given_slots(*bounds, twins=True)[1])
+        twins = pool.entries_at("ids", self._slots(twins=True)[1])
         if twins.size == ids.size:
             return [ids, twins]
         every = on_host(ids).copy()  # a loop is its own twin
-        every[on_host(rows) != on_host(pool.edges_at(slots)[0])] = on_host(twins)
+        is_loop = on_host(rows) == on_host(pool.entries_at("ends", slots))
+        every[~is_loop] = on_host(twins)
         return [ids, every]
 
     def sample(self, name: str, most: int) -> Array:
@@ -367,7 +367,8 @@ class EdgeStore:
             slots = ranges(pool.taken_at("starts", rows), pool.taken_at("stops", rows))
             if slots.size:
                 break
-        return pool.column_at(name, slots[:: slots.size // most + 1])
+        some = slots[:: slots.size // most + 1].astype(pool.starts.dtype)
+        return on_host(pool.column_at(name, pool.memory.placed(some)))
 
     def give_ids(self) -> None:
         """Give each edge an id from 0 on, in the order of rows, unless edges have ids.
@@ -380,8 +381,8 @@ class EdgeStore:
         ready: dict[str, Any] = {}
         for along, pool in self.pools.items():  # "in" comes first
             made = np.zeros(pool.slots, np.uint32)
-            slots = living_slots(pool.on_host(), self.vertex_count)
-            numbers, own = pool.on_host().numbers[slots], np.arange(slots.size)
+            slots = living_slots(pool, self.vertex_count)
+            numbers, own = pool.taken_at("numbers", slots), np.arange(slots.size)
             if along == "in":
                 at, by_number = slots, numbers
                 order = np.argsort(numbers) if len(self.pools) > 1 else own
@@ -478,7 +479,7 @@ class EdgeStore:
     def _renumber(self) -> None:
         """Renumber edges from 0 on, in the order of insertion, and clear the log."""
         _, slots = self._slots()
-        known = self.pools["in"].on_host().numbers[slots] >> 1
+        known = on_host(self.pools["in"].entries_at("numbers", slots)) >> 1
         made = {}
         for along, pool in self.pools.items():
             numbers = pool.on_host().numbers

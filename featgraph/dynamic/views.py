@@ -108,42 +108,39 @@ class LivingEdges(EdgeList):
         """The names of the vertices, or None."""
         return None if self._names is None else tuple(self._names.of)
 
+    @property
+    def _given(self) -> tuple[Any, Any]:
+        """Row and slot along "in" of each given edge, not kept in memory of a GPU."""
+        return self._slots if self.store.target == "cpu" else self.store._slots()
+
     @cached_property
-    def _given(self) -> tuple[Array, Array]:
-        """Row and slot along "in" of each given edge."""
+    def _slots(self) -> tuple[Any, Any]:
         return self.store._slots()
 
     def build_in_edges(self) -> Adjacency:
         """Return the CSC: rows along "in" are in the order of insertion, too."""
-        pool = self.store.pool("in").on_host()
+        pool = self.store.pool("in")
         offsets = np.zeros(self.vertex_count + 1, offset_dtype(self.edge_count))
         np.cumsum(pool.lengths(self.vertex_count), out=offsets[1:])
-        ends = pool.ends[living_slots(pool, self.vertex_count)]
+        ends = pool.taken_at("ends", living_slots(pool, self.vertex_count))
         return Adjacency(freeze(offsets), freeze(ends), None)
-
-    @cached_property
-    def has_loops(self) -> bool:
-        """Whether an edge joins a vertex with itself."""
-        pool, count = self.store.pool("in").on_host(), self.vertex_count
-        rows = np.repeat(np.arange(count, dtype=np.int32), pool.lengths(count))
-        return bool((pool.ends[living_slots(pool, count)] == rows).any())
 
     @cached_property
     def ids(self) -> Array:
         """The ids of all edges, in the order of rows."""
         self.store.give_ids()
-        pool = self.store.pool("in").on_host()
-        return freeze(pool.ids[living_slots(pool, self.vertex_count)])
+        pool = self.store.pool("in")
+        return freeze(pool.taken_at("ids", living_slots(pool, self.vertex_count)))
 
     @cached_property
     def sources(self) -> Array:
         """The sources of the edges."""
-        return freeze(self.store.pool("in").on_host().ends[self._given[1]])
+        return freeze(on_host(self.store.pool("in").entries_at("ends", self._given[1])))
 
     @cached_property
     def targets(self) -> Array:
         """The targets of the edges."""
-        return freeze(self._given[0])
+        return freeze(on_host(self._given[0]))
 
     @cached_property
     def weights(self) -> Array | None:
@@ -153,8 +150,8 @@ class LivingEdges(EdgeList):
     def column(self, name: str) -> Array:
         """Return the values of a column, in the order of insertion."""
         if name not in self.columns:
-            values = self.store.pool("in").on_host().columns[name]
-            self.columns[name] = freeze(values[self._given[1]])
+            values = self.store.pool("in").column_at(name, self._given[1])
+            self.columns[name] = freeze(on_host(values))
         return self.columns[name]
 
 
@@ -471,7 +468,7 @@ class RunArrays:
             self._store.give_ids() if kind == "ids" else None
             return getattr(self._store.pool(_ALONG[along]), kind)
         if name in _OF_IDS or name.startswith(_COLUMN_BY_ID):
-            ids, values = self._by_id(name, self._slots_since(-1))
+            ids, values = self._by_id(name, None)
             self._derived[name] = self._store.version
             made = np.zeros((edges, *values.shape[1:]), values.dtype)
             made[ids] = values
@@ -555,7 +552,7 @@ class RunArrays:
         """
         pool, changes = self._store.pool("in"), self._store.changes(version)
         if changes is None:
-            return living_slots(pool.on_host(), self._store.vertex_count)
+            return living_slots(pool, self._store.vertex_count)
         came, other = changes.inserted, changes.changed
         if not self._store.directed:  # a loop stands once
             came, other = ((u, np.append(v, u[u != v])) for u, v in (came, other))
@@ -588,8 +585,13 @@ class RunArrays:
         found: Array = ids[numbers >> 1 >= number]
         return found
 
-    def _by_id(self, name: str, slots: Array) -> tuple[Array, Array]:
-        """Return edge ids, and entries of a derived array, of edges by slot."""
+    def _by_id(self, name: str, slots: Array | None) -> tuple[Array, Array]:
+        """Return edge ids, and entries of a derived array, of edges by slot, or all."""
+        if slots is None and name == "edge_twin":
+            both = [*map(on_host, self._store.given_ids(per_direction=True))]
+            return np.concatenate(both), self._wide_ids(np.concatenate(both[::-1]))
+        if slots is None:
+            slots = self._slots_since(-1)
         ids, ends, numbers, columns = self._edges_at(slots)
         if name == "in_sources":
             return ids, ends
@@ -601,10 +603,13 @@ class RunArrays:
             is_first = np.flatnonzero(insertions[1:] == insertions[:-1])
             twins = ids.copy()  # unsigned: else Numba checks for negative indices
             twins[is_first], twins[is_first + 1] = ids[is_first + 1], ids[is_first]
-            if self._store.target == "cuda":
-                twins = twins.astype(self._store.pool("in").starts.dtype)
-            return ids, twins
+            return ids, self._wide_ids(twins)
         return ids, on_host(columns[name.removeprefix(_COLUMN_BY_ID)])
+
+    def _wide_ids(self, ids: Array) -> Array:
+        """Return edge ids in the type in which kernels of the target read twins."""
+        is_on_gpu = self._store.target == "cuda"
+        return ids.astype(self._store.pool("in").starts.dtype) if is_on_gpu else ids
 
 
 #: Prefixes of names of arrays -> direction of the rows.

@@ -11,7 +11,7 @@ import pytest
 
 from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
-from featgraph.dynamic.batches import UpdateResult
+from featgraph.dynamic.batches import UpdateResult, on_host
 from featgraph.dynamic.store import EdgeStore, living_slots
 
 __all__ = ["Edge", "Model", "Refused", "compare"]
@@ -166,7 +166,7 @@ def set_shares(patch: pytest.MonkeyPatch, merge: int = 0, compact: int = 0) -> N
 
 def edges_in(store: EdgeStore) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Return ends, numbers and columns of the edges in the order of insertion."""
-    (rows, slots), pool = store._slots(), store.pools["in"].on_host()
+    (rows, slots), pool = map(on_host, store._slots()), store.pools["in"].on_host()
     columns = {name: column[slots] for name, column in pool.columns.items()}
     return pool.ends[slots], rows, pool.numbers[slots], columns
 
