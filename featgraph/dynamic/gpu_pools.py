@@ -48,7 +48,7 @@ from featgraph.dynamic.pools import (
     combined,
     settle,
 )
-from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, edges_of, grown
+from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, grown
 from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
@@ -202,19 +202,17 @@ class GpuRowPool(RowPool):
         self.degrees: Any = None
         self.out_degrees: Any = None
 
-    def spans(self, vertex_count: int) -> tuple[Array, Array]:
-        """Return where the first rows start and stop, on the host."""
-        parts = (part_of(a, 0, vertex_count) for a in (self.starts, self.stops))
-        starts, stops = map(on_host, parts)
-        return starts, stops
-
-    def taken_at(self, name: str, places: Array) -> Array:
-        """Return some entries of an array by its name, on the host."""
-        return on_host(self.entries_at(name, memory.upload(places)))
+    def spans(self, rows: int | Array) -> tuple[Array, Array]:
+        """Return starts and stops on the host: of the first rows, or of these rows."""
+        if isinstance(rows, np.ndarray):
+            take = partial(taken, order=memory.upload(rows))
+        else:
+            take = partial(part_of, first=0, count=rows)
+        return on_host(take(self.starts)), on_host(take(self.stops))
 
     def entries_at(self, name: str, places: Any) -> Any:
-        """Return some entries of an array by its name, on the GPU."""
-        return taken(getattr(self, name), places)
+        """Return entries of the array with this name, on the GPU."""
+        return taken(getattr(self, name), uploaded(places))
 
     def column_at(self, name: str, slots: Any) -> Any:
         """Return the values of a column in some slots, on the GPU."""
@@ -227,14 +225,6 @@ class GpuRowPool(RowPool):
             width or 1,
         )  # fmt: skip
         return made
-
-    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
-        """Return starts, stops and ends on the host, of some rows alone."""
-        ends, of = edges_of(self, rows)
-        stops = np.zeros(vertex_count, np.int64)
-        lengths = np.bincount(of, minlength=vertex_count)
-        stops[rows] = np.cumsum(lengths[rows])
-        return stops - lengths, stops, ends
 
     def given_slots(
         self, vertex_count: int, bound: int, twins: bool = False

@@ -50,6 +50,7 @@ from featgraph.dynamic.rows import (
     Updates,
     edges_of,
     grown,
+    lengths_of,
     living_slots,
 )
 from featgraph.graph.building.edges import combine, merged, raise_repeated
@@ -176,10 +177,6 @@ class RowPool:
         of_hubs = int(self.hub_lengths.max(initial=0))
         return max(below, of_hubs, self.longest_out), below
 
-    def taken_at(self, name: str, places: Array) -> Array:
-        """Return entries of the array with this name, on the host."""
-        return getattr(self, name)[places]  # type: ignore[no-any-return]
-
     def entries_at(self, name: str, places: Any) -> Any:
         """Return entries of the array with this name, on the target."""
         return getattr(self, name)[places]
@@ -196,7 +193,7 @@ class RowPool:
         Twins of an undirected graph are left out, or are returned alone. Insertions are
         numbered below `bound`.
         """
-        kernels, count = numba_kernels(), int(self.lengths(vertex_count).sum())
+        kernels, count = numba_kernels(), int(lengths_of(self, vertex_count).sum())
         held = *self.spans(vertex_count), self.numbers
         parity = int(twins) if self.is_twice else -1
         least, most = kernels.number_range(*held, bound)
@@ -211,7 +208,7 @@ class RowPool:
 
         slots = living_slots(self, vertex_count)
         rows = np.repeat(
-            np.arange(vertex_count, dtype=np.int32), self.lengths(vertex_count)
+            np.arange(vertex_count, dtype=np.int32), lengths_of(self, vertex_count)
         )
         if parity >= 0:
             is_meant = self.numbers[slots] & 1 == parity
@@ -224,10 +221,6 @@ class RowPool:
         columns = {name: column[slots] for name, column in self.columns.items()}
         ids = None if self.ids is None else self.ids[slots]
         return self.ends[slots], self.numbers[slots], columns, ids
-
-    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
-        """Return starts, stops and ends on the host; entries of other rows may be 0."""
-        return self.starts, self.stops, self.ends
 
     def edges_with(
         self, dead: Array, out: RowPool | None, vertex_count: int
@@ -265,14 +258,10 @@ class RowPool:
         else:
             self.memory.copy(getattr(self, name), array)
 
-    def lengths(self, vertex_count: int) -> Array:
-        """Return the number of edges of each of the first rows."""
-        starts, stops = self.spans(vertex_count)
-        return stops - starts
-
-    def spans(self, vertex_count: int) -> tuple[Array, Array]:
-        """Return where the first rows start and stop, on the host."""
-        return self.starts[:vertex_count], self.stops[:vertex_count]
+    def spans(self, rows: int | Array) -> tuple[Array, Array]:
+        """Return starts and stops on the host: of the first rows, or of these rows."""
+        at = rows if isinstance(rows, np.ndarray) else slice(rows)
+        return self.starts[at], self.stops[at]
 
     def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Any:
         """Find the outcomes of a batch, and the new length and run of each row.

@@ -412,8 +412,15 @@ class HostPlan(Plan):
 
 def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
     """Return the ends of all edges of some rows, and the row of each."""
-    starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
-    return pool.taken_at("ends", ranges(starts, stops)), np.repeat(rows, stops - starts)
+    starts, stops = pool.spans(rows)
+    ends = pool.memory.read(pool.entries_at("ends", ranges(starts, stops)))
+    return ends, np.repeat(rows, stops - starts)
+
+
+def lengths_of(pool: Any, vertex_count: int) -> Array:
+    """Return the number of edges of each of the first rows, on the host."""
+    starts, stops = pool.spans(vertex_count)
+    return stops - starts  # type: ignore[no-any-return]
 
 
 def ranges(starts: Array, stops: Array) -> Array:

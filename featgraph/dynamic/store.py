@@ -55,6 +55,7 @@ from featgraph.dynamic.rows import (
     Spec,
     Threads,
     grown,
+    lengths_of,
     living_slots,
     ranges,
 )
@@ -271,7 +272,7 @@ class EdgeStore:
                     partial(self._slots_for, pool), duplicates=self.duplicates,
                 )  # fmt: skip
                 self.moves, self.next_number = 1, batch.sources.size
-                self.edge_count = int(filled.lengths(self.vertex_count).sum())
+                self.edge_count = int(lengths_of(filled, self.vertex_count).sum())
                 twins = int(np.count_nonzero(filled.numbers & 1))
                 self.given_count = self.edge_count - twins
                 return
@@ -364,7 +365,7 @@ class EdgeStore:
         pool = self.pools["in"]
         for stride in (self.vertex_count // most + 1, 1):
             rows = np.arange(0, self.vertex_count, stride)
-            slots = ranges(pool.taken_at("starts", rows), pool.taken_at("stops", rows))
+            slots = ranges(*pool.spans(rows))
             if slots.size:
                 break
         some = slots[:: slots.size // most + 1].astype(pool.starts.dtype)
@@ -382,7 +383,8 @@ class EdgeStore:
         for along, pool in self.pools.items():  # "in" comes first
             made = np.zeros(pool.slots, np.uint32)
             slots = living_slots(pool, self.vertex_count)
-            numbers, own = pool.taken_at("numbers", slots), np.arange(slots.size)
+            numbers = on_host(pool.entries_at("numbers", slots))
+            own = np.arange(slots.size)
             if along == "in":
                 at, by_number = slots, numbers
                 order = np.argsort(numbers) if len(self.pools) > 1 else own

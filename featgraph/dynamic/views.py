@@ -29,7 +29,7 @@ from featgraph.cuda.values import DeviceValues, Reordered, Rows, offset_dtype
 from featgraph.dynamic.batches import Changes, on_host
 from featgraph.dynamic.inputs import Turns
 from featgraph.dynamic.pools import RowPool
-from featgraph.dynamic.rows import HUB, edges_of, living_slots, ranges
+from featgraph.dynamic.rows import HUB, edges_of, lengths_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan.traits import (
     COLUMN,
@@ -121,8 +121,9 @@ class LivingEdges(EdgeList):
         """Return the CSC: rows along "in" are in the order of insertion, too."""
         pool = self.store.pool("in")
         offsets = np.zeros(self.vertex_count + 1, offset_dtype(self.edge_count))
-        np.cumsum(pool.lengths(self.vertex_count), out=offsets[1:])
-        ends = pool.taken_at("ends", living_slots(pool, self.vertex_count))
+        np.cumsum(lengths_of(pool, self.vertex_count), out=offsets[1:])
+        slots = living_slots(pool, self.vertex_count)
+        ends = on_host(pool.entries_at("ends", slots))
         return Adjacency(freeze(offsets), freeze(ends), None)
 
     @cached_property
@@ -130,7 +131,8 @@ class LivingEdges(EdgeList):
         """The ids of all edges, in the order of rows."""
         self.store.give_ids()
         pool = self.store.pool("in")
-        return freeze(pool.taken_at("ids", living_slots(pool, self.vertex_count)))
+        slots = living_slots(pool, self.vertex_count)
+        return freeze(on_host(pool.entries_at("ids", slots)))
 
     @cached_property
     def sources(self) -> Array:
@@ -414,7 +416,14 @@ class RunArrays:
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
         ends = np.concatenate([*changes.inserted, *changes.deleted])
-        rows = self.in_rows.rows_at(np.unique(ends), self._store.vertex_count)
+        pool, some = self.in_rows, np.unique(ends)
+        rows = pool.starts, pool.stops, pool.ends
+        if self._store.target == "cuda":  # read these rows alone
+            others, of = edges_of(pool, some)
+            lengths = np.bincount(of, minlength=self._store.vertex_count)
+            stops = np.zeros(lengths.size, np.int64)
+            stops[some] = np.cumsum(lengths[some])
+            rows = stops - lengths, stops, others
         return add_triangles(rows, changes.inserted, changes.deleted, counts)
 
     @property
@@ -527,14 +536,14 @@ class RunArrays:
         if least >= HUB:
             lengths = pool.hub_lengths
         else:
-            lengths = pool.lengths(self._store.vertex_count)
+            lengths = lengths_of(pool, self._store.vertex_count)
             hubs = np.arange(lengths.size)
         return cut(hubs[lengths >= least], lengths[lengths >= least])
 
     def _lengths(self, of: RowNames) -> Array:
         """Return the lengths of rows, (vertex capacity,)."""
         pool = self._store.pool(_along(of))
-        return pool.lengths(int(pool.starts.size))
+        return lengths_of(pool, int(pool.starts.size))
 
     def living_ids(self) -> Array:
         """Return a mask of the edge ids below `stored_count` that an edge has."""
@@ -557,7 +566,7 @@ class RunArrays:
         if not self._store.directed:  # a loop stands once
             came, other = ((u, np.append(v, u[u != v])) for u, v in (came, other))
         rows, at = np.unique(np.append(came[1], other[1]), return_inverse=True)
-        starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+        starts, stops = pool.spans(rows)
         counts = np.bincount(at[: came[1].size], minlength=rows.size)
         first = np.where(np.isin(rows, other[1]), starts, stops - counts)
         return ranges(first, stops)
