@@ -9,7 +9,7 @@ both ways, as in the source; all counts are of directed edges. Rows along "in" e
 is initialised, and ten random batches of the largest size are inserted and deleted,
 each one before the next (*protocol*), or all before the first is deleted (*stacked*).
 ``--mixed`` adds 6.4: half of a batch is inserted and the other half deleted, in one
-batch and in two. ``--per-doubling`` has other sizes of runs (6.2), on the CPU alone.
+batch and in two. ``--per-doubling`` has other sizes of runs (6.2).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each size and kind of batch."""
     recorder.use(arguments.target)
     if arguments.per_doubling != 4:
-        set_run_sizes(arguments.per_doubling)
+        set_run_sizes(arguments.per_doubling, arguments.target)
     for name in arguments.graph:
         named = make_graph(name)
         base = edges_once(named.graph, both=True)
@@ -176,24 +176,31 @@ class Trials:
                          per_trial=2 * size, checks=checks)  # fmt: skip
 
 
-def set_run_sizes(count: int) -> None:
-    """Have runs of so many sizes a doubling, before the host's kernels are loaded."""
-    name = "featgraph.dynamic.kernels_cpu"
-    text = Path(str(find_spec(name).origin)).read_text()  # type: ignore[union-attr]
+def set_run_sizes(count: int, target: str) -> None:
+    """Have runs of so many sizes a doubling, before the kernels are loaded."""
     short = {(4 << k) + (4 << k) * j // count for k in range(10) for j in range(count)}
     sizes = sorted(short | {4096})
-    for old, new in {
-        "CLASS_COUNT = 72": f"CLASS_COUNT = {len(sizes) + 31}",
-        "LONG_CLASS = 41": f"LONG_CLASS = {len(sizes)}",
-        "[(4 + k % 4) << k // 4 for k in range(LONG_CLASS)]": repr(sizes),
-    }.items():
-        assert old in text, old
-        text = text.replace(old, new)
-    file = Path(tempfile.mkdtemp()) / "kernels_cpu.py"  # with kernels of its own
-    file.write_text(text)
-    spec: Any = spec_from_file_location(name, file)
-    sys.modules[name] = module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    edits = {
+        "kernels_cpu": {
+            "CLASS_COUNT = 72": f"CLASS_COUNT = {len(sizes) + 31}",
+            "LONG_CLASS = 41": f"LONG_CLASS = {len(sizes)}",
+            "[(4 + k % 4) << k // 4 for k in range(LONG_CLASS)]": repr(sizes),
+        },
+        "kernels_cuda": {
+            "(4 + (step & 3)) << (step >> 2)": f"int64({tuple(sizes)}[step])"
+        },
+    }
+    folder = Path(tempfile.mkdtemp())  # with kernels of its own
+    for file in list(edits)[: 1 + (target == "cuda")]:
+        name = f"featgraph.dynamic.{file}"
+        text = Path(str(find_spec(name).origin)).read_text()  # type: ignore[union-attr]
+        for old, new in edits[file].items():
+            assert old in text, old
+            text = text.replace(old, new)
+        (folder / f"{file}.py").write_text(text)
+        spec: Any = spec_from_file_location(name, folder / f"{file}.py")
+        sys.modules[name] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def repeated(

@@ -1,7 +1,7 @@
 """Further tables of graphs that change; ``--tables`` names them.
 
 *doublings* (aimGraph 6.2): slots and bytes an edge, and ms of batches, by the sizes of
-runs a doubling, each in a process of its own, on the CPU.
+runs a doubling, each in a process of its own.
 
 *vertices* (6.5-6.10): insertion, deletion of drawn vertices with their edges (by their
 own rows where the graph is undirected or has rows along "out", by a sweep over all rows
@@ -30,8 +30,10 @@ are geometric means; ratios are of processors' time on the CPU.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
@@ -136,12 +138,15 @@ def doublings(arguments: argparse.Namespace, recorder: Recorder, name: str) -> N
     """Run batches in processes with other sizes of runs."""
     output = ["--output", str(recorder.output)] if recorder.output else []
     for count in (1, 2, 4, 8):
+        own = {}
+        if arguments.target == "cuda":  # stored kernels have the usual sizes
+            own["FEATGRAPH_CACHE_DIR"] = tempfile.mkdtemp()
         subprocess.run(
             [sys.executable, "-m", "bench.run", "dynamic-batches", "--graph", name,
              "--only", "dynamic", "--kinds", "random", "like", "--per-doubling",
-             str(count), "--repeat", str(arguments.repeat), "--sizes",
-             *map(str, arguments.sizes), *output],
-            cwd=ROOT, check=True,
+             str(count), "--repeat", str(arguments.repeat), "--target",
+             arguments.target, "--sizes", *map(str, arguments.sizes), *output],
+            cwd=ROOT, check=True, env=os.environ | own,
         )  # fmt: skip
 
 

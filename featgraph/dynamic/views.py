@@ -419,11 +419,12 @@ class RunArrays:
         pool, some = self.in_rows, np.unique(ends)
         rows = pool.starts, pool.stops, pool.ends
         if self._store.target == "cuda":  # read these rows alone
-            others, of = edges_of(pool, some)
-            lengths = np.bincount(of, minlength=self._store.vertex_count)
-            stops = np.zeros(lengths.size, np.int64)
-            stops[some] = np.cumsum(lengths[some])
-            rows = stops - lengths, stops, others
+            starts, stops = pool.spans(some)
+            others = on_host(pool.entries_at("ends", ranges(starts, stops)))
+            made = np.empty((2, self._store.vertex_count), np.int64)
+            after = np.cumsum(stops - starts)
+            made[:, some] = after - (stops - starts), after
+            rows = *made, others
         return add_triangles(rows, changes.inserted, changes.deleted, counts)
 
     @property
