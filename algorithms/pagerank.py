@@ -290,6 +290,9 @@ class PageRankResult(Result):
         ``2 / (s (1 - alpha))`` times that.
         """
         graph, arguments = following.graph, following.arguments
+        is_small = not arguments["epsilon"] or graph.given_edge_count < LEAST_ON_GPU
+        if is_on_gpu(graph) and is_small:
+            return "few supersteps of all edges take less on a GPU"
         share, where = SHARE, {"target": following.target}
         if arguments["epsilon"]:
             most = MOST_CHANGES * arguments["epsilon"] * max(graph.living_count, 1)
@@ -302,9 +305,6 @@ class PageRankResult(Result):
                 return f"{name}= was given"
         if arguments["alpha"] == 1 or not graph.living_count:
             return "ranks have no scale"
-        is_small = not arguments["epsilon"] or graph.given_edge_count < LEAST_ON_GPU
-        if is_on_gpu(graph) and is_small:
-            return "few supersteps of all edges take less on a GPU"
         real = checked_reals(arguments["dtype"])
         weights = weight_properties(graph, arguments["weights"], real, ratios=True)
         state = vars(self).get("_shares")
