@@ -256,9 +256,10 @@ SHARE, MOST_CHANGES = 8, 60
 #: On a GPU, updates of graphs with fewer edges begin anew. On an H200, they took 1.5 to
 #: 2 times as long as calls at 3.1M given edges, and .6 to .9 times at 42M.
 LEAST_ON_GPU = 1 << 24
-#: The time of an edge in an update on the CPU over that in a call, since fewer vertices
-#: are evaluated at a time; and the time of scaling, in passes over all vertices.
-EDGE_COST, FIXED_PASSES = 2, 4
+#: The time of an edge in an update on the CPU over that in a call: where fewer vertices
+#: than `FEW_VERTICES` stay in the cache, and in larger graphs, of which supersteps of an
+#: update read some vertices here and there. And the time of scaling, in passes.
+EDGE_COSTS, FEW_VERTICES, FIXED_PASSES = (1.2, 2), 1 << 16, 4
 #: An update keeps its jump if that is off by at most this many epsilon.
 BALANCE = 0.5
 #: The error of an update is bounded for ranks whose sum is at least this part of the
@@ -331,8 +332,8 @@ class PageRankResult(Result):
                 break
             _count_on(state, COUNTED_ON * mass, arguments)
         if following.call_work:
-            fixed = FIXED_PASSES * graph.vertex_count
-            work = _work(run, graph, EDGE_COST) + fixed
+            cost = EDGE_COSTS[graph.vertex_count > FEW_VERTICES]
+            work = _work(run, graph, cost) + FIXED_PASSES * graph.vertex_count
             following.weigh(changes, work / following.call_work)
         self._take(
             _shares=state, ranks=_scaled, run=run, residuals=np.empty(0),
