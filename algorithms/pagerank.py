@@ -257,8 +257,8 @@ SHARE, MOST_CHANGES = 8, 60
 #: 2 times as long as calls at 3.1M given edges, and .6 to .9 times at 42M.
 LEAST_ON_GPU = 1 << 24
 #: The time of an edge in an update on the CPU over that in a call: in graphs of at most
-#: `FEW_VERTICES`, whose values stay in the cache, and in larger ones, which updates read
-#: here and there; and the time of scaling, in passes over all vertices.
+#: `FEW_VERTICES`, whose values stay in the cache, and in larger ones, of which updates
+#: read values here and there; and the time of scaling, in passes over all vertices.
 EDGE_COSTS, FEW_VERTICES, FIXED_PASSES = (1.2, 2), 1 << 16, 4
 #: An update keeps its jump if that is off by at most this many epsilon.
 BALANCE = 0.5
