@@ -40,6 +40,7 @@ METRICS = ("precision", "ndcg", "map", "auc")
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Fit every model; write the page, if there is one."""
+    recorder.use(arguments.target)
     for name in arguments.graph:
         ratings = movielens(arguments.data, name)
         train, test = train_test_split(ratings, 0.8, 0)

@@ -147,6 +147,7 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time every way on every graph; hold the fixpoints against each other."""
+    recorder.use(arguments.target)
     for graph_name in arguments.graph:
         named = make_graph(graph_name)
         for name in PROGRAMS:

@@ -53,6 +53,7 @@ def _grouped(run: fg.Run, vertex_count: int) -> dict[float, float]:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time every way on every graph; hold their ends against each other."""
+    recorder.use(arguments.target)
     ways = ("every vertex", "due vertices", "patched", "auto")
     target = arguments.target
     for problem, fields in problems(arguments):

@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time a step of both, and each part of it; ``--repeat`` steps."""
     events, name = read_events()
     target = arguments.target
+    recorder.use(target)
     length, step = (days * DAY for days in arguments.days)
     start = events.times[0] + arguments.skip * DAY
     window = events.window(length=length, step=step, start=start)

@@ -38,9 +38,11 @@ def test_commands_of_kept_lines_can_be_run(
     """With each option that a line was made with, and names of contenders."""
     kept = (ROOT / "bench/results").glob("dynamic-*.jsonl")
     texts = [text for path in kept for text in path.read_text().splitlines()]
-    lines = map(json.loads, texts)
+    lines = [*map(json.loads, texts)]
     begin = f"python -m bench.run {name}"
     commands = {line["command"] for line in lines if line["bench"] == name}
+    unnamed = [one["command"] for one in lines if not one["device"]]
+    assert not [command for command in unnamed if "--target cuda" in command]
     monkeypatch.setattr(BENCHES[name], "run", lambda arguments, recorder: None)
     assert commands
     for command in commands:
