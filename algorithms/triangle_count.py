@@ -76,8 +76,8 @@ class TriangleCountResult(Result):
         counts = np.zeros(graph.vertex_count, np.int64)
         counts[: len(self.triangles)] = self.triangles
         found = graph.changing.add_triangles(changes, counts)
-        if found is None:
-            return "an edge has copies"
+        if isinstance(found, str):
+            return found
         total, names = self.total + found[0], graph.vertex_names
         self._take(triangles=counts, total=total, vertex_names=names)
         return Update(changes.version, edges=found[1])

@@ -34,7 +34,7 @@ _NONE = np.empty(0, np.int64)
 
 def add_triangles(
     rows: Rows, inserted: Pairs, deleted: Pairs, counts: Array
-) -> tuple[int, int] | None:
+) -> tuple[int, int] | str:
     """Add new triangles to the counts of their corners, and subtract lost ones.
 
     Parameters
@@ -45,20 +45,20 @@ def add_triangles(
         Sources and targets of the edges inserted and deleted since the counts were
         right, each edge once.
     counts : ndarray of int64, shape (V,)
-        The number of triangles at each vertex, updated in place. Invalid if None is
+        The number of triangles at each vertex, updated in place. Invalid if a reason is
         returned.
 
     Returns
     -------
     total, walked : int
-        The increase of the number of triangles, and the number of edges read. None if
-        an inserted edge has copies.
+        The increase of the number of triangles, and the number of edges read. The
+        reason not to count so if an inserted edge has copies.
     """
     came, went = _keys(*inserted), _keys(*deleted)
     marks = np.zeros(counts.size, np.int32)
     gained = _count(*rows, *_turned(rows, came), came, _NONE, _NONE, 1, counts, marks)
     if gained[0] < 0:
-        return None
+        return "an edge has copies"
     marks = np.zeros(counts.size, np.int32)
     lost = _count(*rows, *_turned(rows, went), went, came, went, -1, counts, marks)
     return int(gained[0] - lost[0]), int(gained[1] + lost[1])

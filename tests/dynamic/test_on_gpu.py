@@ -332,7 +332,7 @@ def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
         require_labels(graph, labels, spread_labels(graph))
         assert labels.labels[13] == -1
         assert "edges went" in parts.update().began_anew
-        triangles.update()
+        assert triangles.update().began_anew == ""
         frozen = graph.freeze()
         np.testing.assert_array_equal(parts.labels, connected_components(frozen).labels)
         np.testing.assert_array_equal(
@@ -344,6 +344,9 @@ def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     assert labels.update().began_anew == ""
     require_labels(graph, labels, spread_labels(graph))
     assert labels.labels[13] >= 0
+    monkeypatch.setattr(views, "FEW_READ", 0)
+    assert "too many edges at the ends" in triangles.update().began_anew
+    assert triangles.total == triangle_count(graph.freeze()).total
     graph.delete_vertices([3])
     assert not graph.contains(np.full(30, 3), np.arange(30)).any()
     assert graph.neighbors(4).size == graph.in_degree[4]
