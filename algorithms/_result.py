@@ -329,7 +329,9 @@ class Result:
         Notes
         -----
         An update costs nothing if the graph has not changed, and at most about as much
-        as a new call. If it raises an error, the result is as before.
+        as a new call: after one that took longer, by counts of edges and supersteps,
+        those of as many changes begin anew for a while. If it raises an error, the
+        result is as before.
 
         Examples
         --------
