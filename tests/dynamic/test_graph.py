@@ -18,6 +18,7 @@ from scipy import sparse
 import featgraph as fg
 from featgraph import algorithms
 from featgraph.fold.plan.traits import graph_traits
+from featgraph.graph.building import kernels
 from featgraph.graph.inputs import numbers
 from featgraph.graph.views.structure import edge_rows
 from featgraph.runtime.devices.choose import choose_device
@@ -405,6 +406,31 @@ def test_a_batch_waits_for_no_superstep_of_another_thread() -> None:
     assert (graph.version, graph.vertex_count) == (1, 4)
     insert()
     assert graph.version == 2
+
+
+def test_a_batch_waits_for_no_search_of_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch would write the rows that the search reads, also with new vertices."""
+    graph = fg.DynamicGraph.from_edges([0], [1], directed=False, target="cpu")
+    search, found = kernels.label_components, list[str]()
+
+    def insert() -> None:
+        with pytest.raises(fg.StateError, match="another thread is at supersteps"):
+            graph.insert_vertices(1)
+        found.append("refused")
+
+    def searched(*arguments: Any) -> None:
+        thread = threading.Thread(target=insert)
+        thread.start()
+        thread.join()
+        search(*arguments)
+
+    monkeypatch.setattr(kernels, "label_components", searched)
+    assert graph.strong_components().tolist() == [0, 0]
+    assert found == ["refused"]
+    graph.insert_vertices(1)
+    assert graph.vertex_count == 3
 
 
 def test_values_stay_with_edges_that_are_numbered_anew() -> None:
