@@ -69,8 +69,9 @@ __all__ = ["EdgeStore", "living_slots"]
 #: a batch finds no room before half of those, its pool grows: 100,000 insertions into
 #: the 2M edges of coAuthorsDBLP, laid out each time, took 34 ms on a CPU, and 14 then.
 MERGE_SHARE, COMPACT_SHARE = 4, 4
-#: The bound of insertion numbers; then edges are renumbered.
-NUMBERS = 2**31
+#: The bound of insertion numbers; then edges are renumbered. Twice the next number is a
+#: uint32 in each batch, also in one without an update.
+NUMBERS = 2**31 - 1
 #: The bound of `capacity=`, above all sizes of memory.
 _MOST_SLOTS = 2**44
 #: The least room of the log, in changes.
