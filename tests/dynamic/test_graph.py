@@ -577,6 +577,7 @@ def test_edges_keep_their_ids_in_a_version() -> None:
     graph.insert_edges([3], [0])
     assert state["note"].tolist() == [2, 4, 8, 0]
     assert state.view("note").order.tolist() == [1, 3, 0, 2]
+    assert state.local("note").tolist() == state["note"][graph.own_edges].tolist()
     del state
     gc.collect()
     graph.compact()
