@@ -246,12 +246,6 @@ class GpuRowPool(RowPool):
         _, order = sorting.sort_stably(keys, max(bound, 1))
         return taken(rows, order), taken(slots, order)
 
-    def edges_at(self, slots: Any) -> tuple[Any, Any, dict[str, Any], Any]:
-        """Return ends, numbers, columns and ids of edges by slot, on the GPU."""
-        columns = {name: self.column_at(name, slots) for name in self.spec}
-        ids = None if self.ids is None else taken(self.ids, slots)
-        return taken(self.ends, slots), taken(self.numbers, slots), columns, ids
-
     def edges_with(
         self, dead: Array, out: RowPool | None, vertex_count: int
     ) -> tuple[Any, Any, Array]:

@@ -7,8 +7,8 @@ other threads apart. The functions check arguments of `DynamicGraph`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ Array = npt.NDArray[Any]
 class Turns(AbstractContextManager["Turns"]):
     """A lock against batches during supersteps of other threads, and the reverse.
 
-    A thread that runs supersteps may apply batches between them, in a callback.
+    A thread that runs supersteps may apply batches between them, in a callback. A
+    search of the rows without a State counts as a superstep.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class Turns(AbstractContextManager["Turns"]):
         self._writer: int | None = None
 
     def enter(self, doing: str, *, is_batch: bool = False) -> None:
-        """Register supersteps on a State, or a batch.
+        """Register supersteps, or a batch.
 
         Raises
         ------
@@ -73,6 +74,15 @@ class Turns(AbstractContextManager["Turns"]):
         """End the supersteps that `enter` has registered."""
         with self._lock:
             self._running.remove(threading.get_ident())
+
+    @contextmanager
+    def read(self, doing: str) -> Iterator[None]:
+        """Register a search of the rows for a ``with`` block: see `enter`."""
+        self.enter(doing)
+        try:
+            yield
+        finally:
+            self.leave()
 
     def batch(self, doing: str) -> Turns:
         """Register a batch for a ``with`` block: see `enter`."""

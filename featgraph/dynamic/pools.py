@@ -216,11 +216,12 @@ class RowPool:
         order = order_of(((self.numbers[slots] >> 1) - least).astype(np.int32))
         return rows[order], slots[order]
 
-    def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
-        """Return ends, numbers, columns and ids of the edges in some slots."""
-        columns = {name: column[slots] for name, column in self.columns.items()}
-        ids = None if self.ids is None else self.ids[slots]
-        return self.ends[slots], self.numbers[slots], columns, ids
+    def edges_at(self, slots: Any) -> tuple[Any, Any, dict[str, Any], Any]:
+        """Return ends, numbers, columns and ids of edges by slot, on the target."""
+        columns = {name: self.column_at(name, slots) for name in self.spec}
+        ids = None if self.ids is None else self.entries_at("ids", slots)
+        ends, numbers = (self.entries_at(name, slots) for name in ("ends", "numbers"))
+        return ends, numbers, columns, ids
 
     def edges_with(
         self, dead: Array, out: RowPool | None, vertex_count: int

@@ -69,8 +69,9 @@ __all__ = ["EdgeStore", "living_slots"]
 #: a batch finds no room before half of those, its pool grows: 100,000 insertions into
 #: the 2M edges of coAuthorsDBLP, laid out each time, took 34 ms on a CPU, and 14 then.
 MERGE_SHARE, COMPACT_SHARE = 4, 4
-#: The bound of insertion numbers; then edges are renumbered.
-NUMBERS = 2**31
+#: The bound of insertion numbers; then edges are renumbered. Twice the next number is a
+#: uint32 in each batch, also in one without an update.
+NUMBERS = 2**31 - 1
 #: The bound of `capacity=`, above all sizes of memory.
 _MOST_SLOTS = 2**44
 #: The least room of the log, in changes.
@@ -136,7 +137,8 @@ class EdgeStore:
     next_id, id_capacity : int
         All edge ids are below `next_id`; arrays over ids have at least the capacity.
     by_id : weak set
-        The owners of values by edge id. If there are none, `RowPool.refit` drops ids.
+        The owners of values by edge id. If there are none, a batch that lays out all
+        rows drops ids.
     pools : dict of str to RowPool
         By direction: "in", and "out" and "both" once they are used. An undirected graph
         has "in" only, whose rows hold all edges.
@@ -712,7 +714,8 @@ class _Step:
             if free_ids is not None:
                 free_ids.drop(taken)
                 free_ids.put(left_ids)
-            if plan.is_dense and not store.by_id:
+            # Arrays over ids that are cached for a version stay right.
+            if plan.is_dense and not store.by_id and version != store.version:
                 store.free_ids, next_id = None, 0
                 for own in store.pools.values():
                     own.put("ids", None)

@@ -7,6 +7,7 @@ distributed graph with other ranks. Attributes are in the base class, `views.str
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -377,6 +378,8 @@ class Graph(Structure):
         ------
         GraphInputError
             If the graph is on ranks, or labels have another shape.
+        StateError
+            If another thread applies a batch to a dynamic graph.
 
         Examples
         --------
@@ -393,34 +396,36 @@ class Graph(Structure):
                 got=repr(self),
                 fix="use featgraph.algorithms.strongly_connected_components",
             )
-        found = np.full(self.vertex_count, -1, np.int32)
-        if labels is not None:
-            known = np.asarray(labels)
-            if known.shape != found.shape or known.dtype.kind not in "iu":
-                raise GraphInputError(
-                    "a label for each vertex",
-                    where=f"{where}, labels=",
-                    got=f"{known.dtype} of shape {known.shape}",
-                    expected=f"integers of shape {found.shape}",
-                )
-            found[:] = known
-        if fewer_threads is not None:
-            threads = import_whole("numba").get_num_threads()
-            if threads >= fewer_threads:
-                return None
-        if self.changing is not None:  # in-edges yield the same components
-            pool = self.changing.in_rows.on_host()
-            rows = pool.starts, pool.stops, pool.ends
-        else:
-            csr = out_columns(self)
-            rows = csr.row_offsets[:-1], csr.row_offsets[1:], csr.column_indices
-        search = import_whole("featgraph.graph.building.kernels")
-        joins = not self.directed and labels is None
-        label = search.label_components if joins else search.label_strong_components
-        label(*rows, found)
-        if self.living is not None:
-            found[~self.living] = -1
-        return found
+        changing = self.changing
+        with nullcontext() if changing is None else changing.turns.read(where):
+            found = np.full(self.vertex_count, -1, np.int32)
+            if labels is not None:
+                known = np.asarray(labels)
+                if known.shape != found.shape or known.dtype.kind not in "iu":
+                    raise GraphInputError(
+                        "a label for each vertex",
+                        where=f"{where}, labels=",
+                        got=f"{known.dtype} of shape {known.shape}",
+                        expected=f"integers of shape {found.shape}",
+                    )
+                found[:] = known
+            if fewer_threads is not None:
+                threads = import_whole("numba").get_num_threads()
+                if threads >= fewer_threads:
+                    return None
+            if changing is not None:  # in-edges yield the same components
+                pool = changing.in_rows.on_host()
+                rows = pool.starts, pool.stops, pool.ends
+            else:
+                csr = out_columns(self)
+                rows = csr.row_offsets[:-1], csr.row_offsets[1:], csr.column_indices
+            search = import_whole("featgraph.graph.building.kernels")
+            joins = not self.directed and labels is None
+            label = search.label_components if joins else search.label_strong_components
+            label(*rows, found)
+            if self.living is not None:
+                found[~self.living] = -1
+            return found
 
     def to_networkx(self) -> Any:
         """Return a networkx graph; nodes are names, and "weight" the edge attribute.

@@ -404,6 +404,8 @@ class State:
             return values
         if kind is PropertyKind.VERTEX:
             values = values[: self.graph.own_vertices.size]
+        elif kind is PropertyKind.EDGE and self.graph.changing is not None:
+            return values[self.graph.changing.stored_ids]  # a copy
         elif kind is PropertyKind.EDGE:
             values = values[: self.graph.own_edges.size]
         return values.copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from scipy import sparse
 import featgraph as fg
 from featgraph import algorithms
 from featgraph.fold.plan.traits import graph_traits
+from featgraph.graph.building import kernels
 from featgraph.graph.inputs import numbers
 from featgraph.graph.views.structure import edge_rows
 from featgraph.runtime.devices.choose import choose_device
@@ -406,6 +408,31 @@ def test_a_batch_waits_for_no_superstep_of_another_thread() -> None:
     assert graph.version == 2
 
 
+def test_a_batch_waits_for_no_search_of_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch would write the rows that the search reads, also with new vertices."""
+    graph = fg.DynamicGraph.from_edges([0], [1], directed=False, target="cpu")
+    search, found = kernels.label_components, list[str]()
+
+    def insert() -> None:
+        with pytest.raises(fg.StateError, match="another thread is at supersteps"):
+            graph.insert_vertices(1)
+        found.append("refused")
+
+    def searched(*arguments: Any) -> None:
+        thread = threading.Thread(target=insert)
+        thread.start()
+        thread.join()
+        search(*arguments)
+
+    monkeypatch.setattr(kernels, "label_components", searched)
+    assert graph.strong_components().tolist() == [0, 0]
+    assert found == ["refused"]
+    graph.insert_vertices(1)
+    assert graph.vertex_count == 3
+
+
 def test_values_stay_with_edges_that_are_numbered_anew() -> None:
     graph = fg.DynamicGraph.from_edges(
         [0, 1, 2, 3], [1, 2, 3, 0], directed=False, target="cpu"
@@ -529,6 +556,36 @@ def test_rows_of_edge_ids_are_found_once_a_version():
     assert edge_rows(graph).on_host() is not first
     state = fg.State(graph, w=fg.edge_property(graph.weights_as("float32"), copy=False))
     assert state["w"].tolist() == [2.0, 3.0]
+
+
+@fg.gather(into="total", combine="sum")
+def note_of_edge(f, u, v, e, d):
+    return d.note[e]
+
+
+@fg.vertex
+def add_notes(f, v, d):
+    d.found[v] = d.total[v]
+    return False
+
+
+def test_edges_keep_their_ids_in_a_version() -> None:
+    """Also where no State has values of edges any more, and rows are laid out anew."""
+    graph = fg.DynamicGraph.from_edges([0, 1, 2, 2], [3, 3, 1, 3], target="cpu")
+    state = fg.State(graph, note=fg.edge_property([1, 2, 4, 8]))
+    graph.delete_edges([0], [3])
+    graph.insert_edges([3], [0])
+    assert state["note"].tolist() == [2, 4, 8, 0]
+    assert state.view("note").order.tolist() == [1, 3, 0, 2]
+    assert state.local("note").tolist() == state["note"][graph.own_edges].tolist()
+    del state
+    gc.collect()
+    graph.compact()
+    notes = fg.edge_property([1, 2, 4, 8])
+    state = fg.State(graph, note=notes, found=fg.vertex_property(0))
+    fg.foldmap(note_of_edge, add_notes)(state)
+    assert state["found"].tolist() == [8, 2, 0, 5]
+    assert state["note"].tolist() == [1, 2, 4, 8]
 
 
 def test_graphs_that_drop_loops_look_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
