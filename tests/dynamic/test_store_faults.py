@@ -138,7 +138,7 @@ def find_faults() -> None:
     store.with_shielded_compilation = lambda function: function  # type: ignore[assignment]
     from featgraph.dynamic import kernels_cpu
 
-    kernels_cpu._fetch = lambda *_: None
+    kernels_cpu.prefetch = lambda *_: None
     kernels_cpu.LONG_CLASS = 6
     found, before = {}, vars(kernels_cpu).copy()
     for fault in (None, *FAULTS):
