@@ -288,8 +288,7 @@ class GpuRowPool(RowPool):
         """Plan the changes of a batch to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        d, is_some = plan.d, updates.policy == KEEP and updates.copies != kernels.ALL
-        is_some = is_some and updates.deletes
+        d, is_some = plan.d, updates.deletes and updates.copies != kernels.ALL
         if plan.is_few and not plan.is_idle:
             meet = updates.looks and self.slots > LEAST_SHARED
             memory.launch(

@@ -421,7 +421,11 @@ class RowPool:
         passed = self._lay(plan, counts, regions, short)
         if passed is None:
             return False
-        _leave(self, plan, regions, passed)
+        # Rows go on in the region that they ended in. The others are split into runs.
+        *free, (plan.top, _) = regions.tolist()
+        plan.region = tuple(free.pop(passed)) if passed < len(free) else (0, 0)
+        for start, stop in free:
+            plan.lost += _split(start, stop, plan.puts)
         plan.drops, sizes = used, [size for size, _ in plan.puts]
         self.queues.reserve(plan.freed + np.bincount(sizes, minlength=used.size))
         return True
@@ -653,29 +657,12 @@ def _regions(pool: RowPool, short: int, used: Array) -> Array:
     for size in counts[kernels.LONG_CLASS :].nonzero()[0] + kernels.LONG_CLASS:
         while room < short and used[size] < counts[size]:
             slots = int(kernels.SIZES[size])
-            found = pool.queues.next(1, size, int(used[size]))
-            (start,) = pool.memory.read(found).tolist()
+            found = pool.queues.next(int(used[size]) + 1, size)
+            *_, start = pool.memory.read(found).tolist()
             regions.append((start, start + slots))
             used[size] += 1
             room += slots
     return np.array([*regions, (pool.top, pool.slots)], np.int64)
-
-
-def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
-    """Store the free slots of `regions`, of which rows have gone past `passed`.
-
-    The region that rows ended in is the pool's next one. The others are split into runs
-    for the queues.
-    """
-    behind = len(regions) - 1
-    plan.region, plan.top = (0, 0), pool.top
-    if passed < behind:
-        plan.region = tuple(regions[passed].tolist())
-    else:
-        plan.top = int(regions[behind, 0])
-    for region, (start, stop) in enumerate(regions[:behind].tolist()):
-        if region != passed:
-            plan.lost += _split(start, stop, plan.puts)
 
 
 def settle(pool: RowPool, plan: Any, new: RowPool) -> None:

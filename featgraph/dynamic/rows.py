@@ -138,10 +138,9 @@ class Queues:
         """The length of each queue."""
         return self.table[1] - self.table[0]  # type: ignore[no-any-return]
 
-    def next(self, count: int, queue: int = 0, skip: int = 0) -> Any:
+    def next(self, count: int, queue: int = 0) -> Any:
         """Return the next entries of a queue, at most `count`, without removal."""
         first, stop = self.table[:2, queue].tolist()
-        first += skip
         return self._memory.part(self.runs, first, min(count, stop - first))
 
     def listed(self) -> list[Array]:

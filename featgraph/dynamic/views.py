@@ -74,6 +74,8 @@ class LivingEdges(EdgeList):
         The names of the vertices.
     """
 
+    is_built_on_gpu = False  # the rows exist already
+
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
         self.store, self.directed, self._names = store, store.directed, names
         #: When the list was made: a state of the store.
@@ -85,11 +87,6 @@ class LivingEdges(EdgeList):
         #: Collected columns by name.
         self.columns: dict[str, Array] = {}
         self.weights_dtype = store.columns.get("weight", (None,))[0]
-
-    @property
-    def is_built_on_gpu(self) -> bool:
-        """False: the rows exist already."""
-        return False
 
     @property
     def is_oriented_on_gpu(self) -> bool:

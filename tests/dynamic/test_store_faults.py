@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "rows without a run free one": (
         _KERNELS, "finish_rows", "if now and now", "if now"),
     "regions that are passed by are lost": (
-        "pools", "_leave", "region != passed", "region > passed"),
+        _POOL, "fit", "in free:", "in free[passed:]:"),
     "runs that are cut overlap": (
         "pools", "_split", "start += sizes[size]", "start += sizes[size] - 1"),
     # apply
