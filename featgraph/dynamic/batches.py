@@ -25,7 +25,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import numba_kernels
-from featgraph.dynamic.rows import Array, Spec
+from featgraph.dynamic.rows import NONE, Array, Spec
 from featgraph.graph.building.check import flat_array, require_numbers, require_real
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.inputs.numbers import converted, number_array
@@ -39,8 +39,7 @@ Pairs: TypeAlias = tuple[Array, Array]
 
 #: Words for the outcomes, which `kernels_cpu` numbers in this order.
 OUTCOMES = np.array(["inserted", "replaced", "ignored", "deleted", "missing"])
-_EMPTY = np.empty(0, np.int32)
-_NO_EDGES = _EMPTY, _EMPTY, np.empty(0, np.int64)
+_NO_EDGES = NONE, NONE, np.empty(0, np.int64)
 
 
 @dataclass(eq=False)
@@ -73,13 +72,13 @@ class Batch:
         Stores the names of the vertices, once the batch is applied.
     """
 
-    sources: Array = field(default_factory=_EMPTY.view)
-    targets: Array = field(default_factory=_EMPTY.view)
-    kinds: Array = field(default_factory=_EMPTY.view)
+    sources: Array = field(default_factory=NONE.view)
+    targets: Array = field(default_factory=NONE.view)
+    kinds: Array = field(default_factory=NONE.view)
     columns: dict[str, Array] | None = None
     insertions: int = 0
     births: int = 0
-    deaths: Array = field(default_factory=_EMPTY.view)
+    deaths: Array = field(default_factory=NONE.view)
     copies: str = "all"
     missing: str = "ignore"
     rename: Callable[[], None] | None = None
@@ -316,7 +315,7 @@ class Changes:
     def __init__(self, since: int, version: int, records: list[Record]) -> None:
         self.since, self.version, self._records = since, version, records
         self.born, self.dead = (
-            freeze(np.concatenate([_EMPTY, *(getattr(r, name) for r in records)]))
+            freeze(np.concatenate([NONE, *(getattr(r, name) for r in records)]))
             for name in ("births", "deaths")
         )
 
@@ -380,9 +379,6 @@ class Log:
         self._size = 0
         #: The last result of `since`: all results and States of a version request it.
         self._last: Changes | None = None
-
-    def __len__(self) -> int:
-        return self._size
 
     def add(self, record: Record | None, room: int) -> None:
         """Append a record, and drop the oldest ones above `room`; None drops all."""

@@ -29,7 +29,7 @@ from featgraph.graph.building.gpu_oriented import GpuOriented, as_type
 
 __all__ = [
     "GpuMemory", "begins_of", "bits_of", "extended", "has_copies", "moved",
-    "orient_rows", "own_kernels", "part_of", "pieces", "uploaded", "width_of", "zeros",
+    "orient_rows", "own_kernels", "part_of", "pieces", "uploaded", "zeros",
 ]  # fmt: skip
 
 #: The GPU checks host arrays from this length on: they have to go there anyway.
@@ -55,11 +55,6 @@ def part_of(array: Any, first: int, count: int) -> Any:
         return array[first : first + count].copy()
     item = array.dtype.itemsize
     return foreign.strided(array, (int(count),), (item,), int(first) * item)
-
-
-def width_of(array: Any) -> int:
-    """Return how many elements a row of an array has."""
-    return 1 if array.ndim == 1 else int(array.shape[1])
 
 
 def bits_of(array: Any) -> Any:

@@ -34,7 +34,6 @@ from featgraph.dynamic.gpu_memory import (
     part_of,
     pieces,
     uploaded,
-    width_of,
     zeros,
 )
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
@@ -48,7 +47,7 @@ from featgraph.dynamic.pools import (
     combined,
     settle,
 )
-from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, grown
+from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, grown, width_of
 from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
@@ -188,8 +187,6 @@ class GpuRowPool(RowPool):
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
         super().__init__(along, is_twice, slots, vertex_capacity, spec)
-        #: Arrays of the passes of small batches, which stay.
-        self._kept: dict[Any, Any] = {}
         #: Turns a pair around where rows are those of the sources of edges.
         self.turned = slice(None, None, -1 if along == "out" else 1)
         #: The most blocks that can wait for each other, and the most entries of a batch
@@ -202,16 +199,10 @@ class GpuRowPool(RowPool):
         self.degrees: Any = None
         self.out_degrees: Any = None
 
-    def spans(self, rows: int | Array) -> tuple[Array, Array]:
-        """Return starts and stops on the host: of the first rows, or of these rows."""
-        if isinstance(rows, np.ndarray):
-            take = partial(taken, order=memory.upload(rows))
-        else:
-            take = partial(part_of, first=0, count=rows)
-        return on_host(take(self.starts)), on_host(take(self.stops))
-
     def entries_at(self, name: str, places: Any) -> Any:
-        """Return entries of the array with this name, on the GPU."""
+        """Return entries on the GPU: see `RowPool.entries_at`."""
+        if isinstance(places, int):
+            return part_of(getattr(self, name), 0, places)
         return taken(getattr(self, name), uploaded(places))
 
     def column_at(self, name: str, slots: Any) -> Any:
@@ -284,7 +275,7 @@ class GpuRowPool(RowPool):
                 made.columns[name] = column if width is None else column[:, :width]
             for name in ("length_counts", "hubs", "vertex_count", "slots"):
                 setattr(made, name, getattr(self, name))
-            made.queues = self.queues.on_host()
+            made.queues = self.queues.copy(HostMemory)
             made.region, made.top, made.lost = self.region, self.top, self.lost
             self._host = made
         return self._host
@@ -297,8 +288,7 @@ class GpuRowPool(RowPool):
         """Plan the changes of a batch to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        d, is_some = plan.d, updates.policy == KEEP and updates.copies != kernels.ALL
-        is_some = is_some and updates.deletes
+        d, is_some = plan.d, updates.deletes and updates.copies != kernels.ALL
         if plan.is_few and not plan.is_idle:
             meet = updates.looks and self.slots > LEAST_SHARED
             memory.launch(
@@ -344,24 +334,20 @@ class GpuRowPool(RowPool):
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
         scratch = _scratch_of(self, max(most, limit))
-        arrays, stop = scratch.arrays, scratch.begins["summary"]
+        arrays, given, behind = scratch.arrays, {"kinds": updates.kinds}, "at"
         ends: Any = (updates.targets, updates.sources)[self.turned]
         regions = self.region, (self.top, self.slots)
         _table_of(self, regions, scratch.staged["table"])
         if updates.is_checked:  # on the host
-            given, ends = (updates.kinds, *ends), (arrays["at"], arrays["other"])
-            for name, values in zip(("kinds", "at", "other"), given, strict=True):
-                if scratch.is_whole:
-                    scratch.staged[name][: values.size] = values
-                else:
-                    memory.write(arrays[name], values)
-            stop = scratch.begins["order" if scratch.is_whole else "summary"]
-        elif updates.kinds.size and scratch.is_whole:
-            scratch.staged["kinds"][: updates.kinds.size] = updates.kinds
-            stop = scratch.begins["at"]
-        elif updates.kinds.size:
-            memory.write(arrays["kinds"], updates.kinds)
-        scratch.mirror.write(stop)
+            given |= {"at": ends[0], "other": ends[1]}
+            ends, behind = (arrays["at"], arrays["other"]), "order"
+        for name, values in given.items():
+            if scratch.is_whole:
+                scratch.staged[name][: values.size] = values
+            else:
+                memory.write(arrays[name], values)
+        is_staged = scratch.is_whole and updates.kinds.size > 0
+        scratch.mirror.write(scratch.begins[behind if is_staged else "summary"])
         rows = {"starts": self.starts, "stops": self.stops, "classes": self.classes}
         if self.starts.size < room[1]:
             rows = {n: grown(array, room[1], GpuMemory) for n, array in rows.items()}
@@ -420,9 +406,7 @@ class GpuRowPool(RowPool):
                 plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths.copy()
                 plan.hub_lengths[at] = lengths
                 return
-        is_kept = np.full(self.hubs.size, not plan.is_dense)
-        if not plan.is_dense:
-            is_kept = np.isin(self.hubs, rows, invert=True)
+        is_kept = np.isin(self.hubs, rows, invert=True)  # a dense plan lists all hubs
         is_hub = lengths >= HUB
         hubs = np.append(self.hubs[is_kept], rows[is_hub]).astype(np.int32)
         lengths = np.append(self.hub_lengths[is_kept], lengths[is_hub])
@@ -576,12 +560,6 @@ class GpuRowPool(RowPool):
         new.hub_lengths, new._host = plan.hub_lengths, None
         settle(self, plan, new)
         return new
-
-    def copy(self) -> GpuRowPool:
-        """Return a pool with the same rows in the same places."""
-        made: Any = super().copy()
-        made._kept = {}
-        return made  # type: ignore[no-any-return]
 
 
 class _Scratch:

@@ -90,8 +90,6 @@ class DynamicGraph(Graph):
             )
         self._store, self._names = store, names
         self.changing = views.RunArrays(store, names)
-        #: The result of `living`, and the value of `EdgeStore.lives` at that time.
-        self._living: tuple[Array | None, int] = None, -1
         #: Of the stamps: versions and moves of the store, traits, key of lists of hubs.
         self._at = store.version, store.moves
         self._shape = GraphTraits(), 0
@@ -618,7 +616,8 @@ missing=0, vertices=0)
                 traits = layout.traits()
                 if state[0] != self._at[0]:
                     aspects.append("version")
-                if state[1] != self._at[1] or layout.holds_exact(self._view):
+                exact = (name.startswith(views.EXACT) for name in self._view)
+                if state[1] != self._at[1] or any(exact):
                     aspects.append("moves")
                 if (shape := (traits, layout.list_hubs())) != self._shape:
                     aspects.append("shape")
@@ -638,10 +637,7 @@ missing=0, vertices=0)
     @property
     def living(self) -> Array | None:
         """False for the ids of deleted vertices, (V,); None if there are none."""
-        if self._living[1] != self._store.lives:
-            living = self._store.living
-            self._living = None if living is None else freeze(living), self._store.lives
-        return self._living[0]
+        return self._store.living
 
     @property
     def living_count(self) -> int:
@@ -651,9 +647,7 @@ missing=0, vertices=0)
     @property
     def in_edges(self) -> Adjacency:
         """CSC: row v lists the sources of its in-edges; the slots are the edge ids."""
-        if "in_edges" not in self._cache:
-            self._cache["in_edges"] = self._edges.build_in_edges()
-        return self._cache["in_edges"]  # type: ignore[no-any-return]
+        return self._edges.in_edges  # type: ignore[no-any-return]
 
     @property
     def self_loops(self) -> Array:

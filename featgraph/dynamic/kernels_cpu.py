@@ -31,12 +31,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from featgraph.base.store import jit, njit
+from featgraph.device.cpu import prefetch
 from featgraph.dynamic.rows import HUB as HUB
 
 _Array: TypeAlias = Any
@@ -105,26 +102,6 @@ def class_of(length: int) -> int:
     return found
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
-    """Prefetch an element of an array into the cache."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        view = context.make_array(array)(context, builder, values[0])
-        index = context.cast(builder, values[1], at, types.int64)
-        place = builder.gep(view.data, [index])
-        bytes_, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        given = ir.FunctionType(ir.VoidType(), [bytes_, flag, flag, flag])
-        name = "llvm.prefetch.p0i8"
-        fetch = cgutils.get_or_insert_function(builder.module, given, name)
-        # For a read, with the highest locality, into the data cache.
-        call = builder.bitcast(place, bytes_), flag(0), flag(3), flag(1)
-        builder.call(fetch, call)
-        return context.get_dummy_value()
-
-    return types.void(array, at), generate
-
-
 @jit
 def list_entries(
     at: _Array, other: _Array, twice: bool, keys: _Array, outcomes: _Array
@@ -167,13 +144,13 @@ def _fetch_row(
 ) -> None:  # fmt: skip
     """Prefetch slots of a row to come, and bounds of a later one."""
     beyond = rows[min(j + 2 * _AHEAD, high - 1)]
-    _fetch(starts, beyond)
-    _fetch(stops, beyond)
+    prefetch(starts, beyond)
+    prefetch(stops, beyond)
     row = rows[min(j + _AHEAD, high - 1)]
     start, stop = _int64(starts[row]) * width, _int64(stops[row]) * width
     for slot in range(start, min(stop, start + _FETCHED), 16):
-        _fetch(values, slot)
-    _fetch(values, stop)
+        prefetch(values, slot)
+    prefetch(values, stop)
 
 
 @njit(nogil=True, inline="always")
@@ -228,7 +205,7 @@ def _group(
     for i in range(count):
         pair = i
         if size:
-            _fetch(table, _begin_of(_int64(keys[min(i + _FETCHED, count - 1)]), size))
+            prefetch(table, _begin_of(_int64(keys[min(i + _FETCHED, count - 1)]), size))
             key = _int64(keys[i])
             at = _slot_of(key, table, size)
             if table[at] == -1:
@@ -297,7 +274,7 @@ def _match(
         if size:
             if size > _LARGE:
                 ahead = min(start + place + _FETCHED, stop - 1)
-                _fetch(table, _begin_of(_int64(ends[ahead]), size))
+                prefetch(table, _begin_of(_int64(ends[ahead]), size))
             word = filter_[(key >> 6) % _WORDS]
             if not (word >> np.uint64(key & 63)) & np.uint64(1):
                 continue
@@ -407,14 +384,14 @@ def plan_rows(
     filter_ = np.empty(_WORDS, np.uint64)
     pairs, keys = np.empty((6, most), np.int32), np.empty(most, np.uint32)
     for j in range(low, high):
-        _fetch(classes, rows[min(j + _AHEAD, high - 1)])
+        prefetch(classes, rows[min(j + _AHEAD, high - 1)])
         if looks:
             _fetch_row(j, high, rows, starts, stops, ends, 1)
         row, begin, count = rows[j], first[j], first[j + 1] - first[j]
         start, stop = _int64(starts[row]), _int64(stops[row])
         gained, left = count, 0
         for e in range(begin, begin + count):
-            _fetch(other, (entries[min(e + _FETCHED, first[high] - 1)] & _LOW) >> 1)
+            prefetch(other, (entries[min(e + _FETCHED, first[high] - 1)] & _LOW) >> 1)
             number = entries[e] & _LOW
             order[e], fates[e] = number, kinds[number >> 1]
             end = _int64(at[number >> 1] if number & 1 else other[number >> 1])

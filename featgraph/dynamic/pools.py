@@ -50,8 +50,8 @@ from featgraph.dynamic.rows import (
     Updates,
     edges_of,
     grown,
-    lengths_of,
-    living_slots,
+    ranges,
+    width_of,
 )
 from featgraph.graph.building.edges import combine, merged, raise_repeated
 
@@ -160,6 +160,8 @@ class RowPool:
         self.degrees = self.out_degrees = self.out_counts = NONE
         self.longest_out = 0
         self.queues = Queues(np.int64, self.memory, kernels.CLASS_COUNT)
+        #: Arrays of the batches of a GPU's pool, which stay.
+        self._kept: dict[Any, Any] = {}
         self.region, self.top, self.lost = (0, 0), 0, 0
 
     @property
@@ -178,8 +180,9 @@ class RowPool:
         return max(below, of_hubs, self.longest_out), below
 
     def entries_at(self, name: str, places: Any) -> Any:
-        """Return entries of the array with this name, on the target."""
-        return getattr(self, name)[places]
+        """Return entries of the array with this name: the first ones, or at places."""
+        at = slice(places) if isinstance(places, int) else places
+        return getattr(self, name)[at]
 
     def column_at(self, name: str, slots: Any) -> Any:
         """Return the values of a column in some slots, on the target."""
@@ -193,8 +196,8 @@ class RowPool:
         Twins of an undirected graph are left out, or are returned alone. Insertions are
         numbered below `bound`.
         """
-        kernels, count = numba_kernels(), int(lengths_of(self, vertex_count).sum())
-        held = *self.spans(vertex_count), self.numbers
+        kernels, held = numba_kernels(), (*self.spans(vertex_count), self.numbers)
+        count = int((held[1] - held[0]).sum())
         parity = int(twins) if self.is_twice else -1
         least, most = kernels.number_range(*held, bound)
         span = max(most - least + 1, 0)
@@ -206,10 +209,8 @@ class RowPool:
             return rows[is_there], slots[is_there]
         from featgraph.graph.building.kernels import order_of  # loads Numba
 
-        slots = living_slots(self, vertex_count)
-        rows = np.repeat(
-            np.arange(vertex_count, dtype=np.int32), lengths_of(self, vertex_count)
-        )
+        slots = ranges(*held[:2])
+        rows = np.arange(vertex_count, dtype=np.int32).repeat(held[1] - held[0])
         if parity >= 0:
             is_meant = self.numbers[slots] & 1 == parity
             rows, slots = rows[is_meant], slots[is_meant]
@@ -261,8 +262,8 @@ class RowPool:
 
     def spans(self, rows: int | Array) -> tuple[Array, Array]:
         """Return starts and stops on the host: of the first rows, or of these rows."""
-        at = rows if isinstance(rows, np.ndarray) else slice(rows)
-        return self.starts[at], self.stops[at]
+        read, entries_at = self.memory.read, self.entries_at
+        return read(entries_at("starts", rows)), read(entries_at("stops", rows))
 
     def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Any:
         """Find the outcomes of a batch, and the new length and run of each row.
@@ -420,7 +421,11 @@ class RowPool:
         passed = self._lay(plan, counts, regions, short)
         if passed is None:
             return False
-        _leave(self, plan, regions, passed)
+        # Rows go on in the region that they ended in. The others are split into runs.
+        *free, (plan.top, _) = regions.tolist()
+        plan.region = tuple(free.pop(passed)) if passed < len(free) else (0, 0)
+        for start, stop in free:
+            plan.lost += _split(start, stop, plan.puts)
         plan.drops, sizes = used, [size for size, _ in plan.puts]
         self.queues.reserve(plan.freed + np.bincount(sizes, minlength=used.size))
         return True
@@ -479,10 +484,8 @@ class RowPool:
         The kernels that copy edges are then compiled once per size of an element.
         """
         if self._flat is None:
-            self._flat = [
-                (self.memory.bits_of(a), 1 if a.ndim == 1 else int(a.shape[1]))
-                for a in self.by_slot()
-            ]
+            bits_of = self.memory.bits_of
+            self._flat = [(bits_of(array), width_of(array)) for array in self.by_slot()]
         return self._flat
 
     def list_left(self, plan: Any, is_logged: bool) -> tuple[Any, Any]:
@@ -627,7 +630,7 @@ class RowPool:
             if hasattr(array, "dtype") and array.size:
                 setattr(made, name, copies(array))
         made.columns = {name: copies(column) for name, column in self.columns.items()}
-        made.queues, made._flat = self.queues.copy(), None
+        made.queues, made._kept, made._flat = self.queues.copy(), {}, None
         return made
 
 
@@ -654,29 +657,12 @@ def _regions(pool: RowPool, short: int, used: Array) -> Array:
     for size in counts[kernels.LONG_CLASS :].nonzero()[0] + kernels.LONG_CLASS:
         while room < short and used[size] < counts[size]:
             slots = int(kernels.SIZES[size])
-            found = pool.queues.next(1, size, int(used[size]))
-            (start,) = pool.memory.read(found).tolist()
+            found = pool.queues.next(int(used[size]) + 1, size)
+            *_, start = pool.memory.read(found).tolist()
             regions.append((start, start + slots))
             used[size] += 1
             room += slots
     return np.array([*regions, (pool.top, pool.slots)], np.int64)
-
-
-def _leave(pool: RowPool, plan: Any, regions: Array, passed: int) -> None:
-    """Store the free slots of `regions`, of which rows have gone past `passed`.
-
-    The region that rows ended in is the pool's next one. The others are split into runs
-    for the queues.
-    """
-    behind = len(regions) - 1
-    plan.region, plan.top = (0, 0), pool.top
-    if passed < behind:
-        plan.region = tuple(regions[passed].tolist())
-    else:
-        plan.top = int(regions[behind, 0])
-    for region, (start, stop) in enumerate(regions[:behind].tolist()):
-        if region != passed:
-            plan.lost += _split(start, stop, plan.puts)
 
 
 def settle(pool: RowPool, plan: Any, new: RowPool) -> None:

@@ -26,7 +26,7 @@ from featgraph.base.interrupts import import_whole
 __all__ = [
     "ALONE", "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan",
     "Queues", "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots",
-    "ranges",
+    "ranges", "width_of",
 ]  # fmt: skip
 
 Array: TypeAlias = NDArray[Any]
@@ -77,24 +77,26 @@ class HostMemory:
         return array.copy()
 
     @staticmethod
-    def placed(array: Array) -> Any:
+    def placed(array: Any) -> Any:
         """Return an array of the host, copied to this memory if that is a GPU's."""
         return array
 
-    @staticmethod
-    def read(array: Any) -> Array:
-        """Return an array of this memory, copied to the host if it is on a GPU."""
-        return array  # type: ignore[no-any-return]
+    #: Return an array of this memory, copied to the host if it is on a GPU.
+    read = placed
 
     @staticmethod
     def bits_of(array: Any) -> Any:
         """Return a view of an array as flat unsigned integers of the same size."""
-        flat = array if array.ndim == 1 else array.reshape(-1)
-        return flat.view(_UNSIGNED[array.dtype.itemsize])
+        return array.reshape(-1).view(_UNSIGNED[array.dtype.itemsize])
 
 
 #: Unsigned integers of each size in bytes.
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+
+
+def width_of(array: Any) -> int:
+    """Return how many elements a row of an array has."""
+    return 1 if array.ndim == 1 else int(array.shape[1])
 
 
 def grown(array: Any, size: int, memory: Any = HostMemory) -> Any:
@@ -136,10 +138,9 @@ class Queues:
         """The length of each queue."""
         return self.table[1] - self.table[0]  # type: ignore[no-any-return]
 
-    def next(self, count: int, queue: int = 0, skip: int = 0) -> Any:
+    def next(self, count: int, queue: int = 0) -> Any:
         """Return the next entries of a queue, at most `count`, without removal."""
         first, stop = self.table[:2, queue].tolist()
-        first += skip
         return self._memory.part(self.runs, first, min(count, stop - first))
 
     def listed(self) -> list[Array]:
@@ -180,10 +181,6 @@ class Queues:
         copies = self._memory.read if memory else self._memory.copy_of
         made.runs = copies(self.runs)
         return made
-
-    def on_host(self) -> Queues:
-        """Return queues with the same entries on the host."""
-        return self.copy(HostMemory)
 
 
 class Threads(AbstractContextManager["Threads"]):

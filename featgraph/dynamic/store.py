@@ -31,6 +31,7 @@ from weakref import WeakSet
 import numpy as np
 
 from featgraph.base.arguments import require_integer
+from featgraph.base.cached import cached_property
 from featgraph.base.errors import DeviceMemoryError, GraphInputError
 from featgraph.base.interrupts import deferred_interrupts
 from featgraph.cuda.values import is_on_gpu
@@ -60,7 +61,7 @@ from featgraph.dynamic.rows import (
     ranges,
 )
 from featgraph.graph.building.check import MAX_VERTEX_COUNT, require_real
-from featgraph.graph.building.edges import POLICIES, edges_on_host
+from featgraph.graph.building.edges import POLICIES, edges_on_host, freeze
 from featgraph.graph.inputs.numbers import number_array
 
 __all__ = ["EdgeStore", "living_slots"]
@@ -125,8 +126,8 @@ class EdgeStore:
         The number of vertices that are not deleted.
     version : int
         The number of batches that have changed the graph.
-    moves, lives : int
-        Count batches that replaced arrays, and those that changed the set of vertices.
+    moves : int
+        The number of batches that replaced arrays.
     next_number : int
         The number of the next insertion; it orders edges by time.
     numberings : int
@@ -174,7 +175,6 @@ class EdgeStore:
         self.capacity, self.living_count = capacity, vertex_count
         self.turned: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
-        self.lives = 0
         with _HOST_MEMORY:
             pool = self._empty("in", not directed, capacity or 0)
             pool.length_counts[0] = pool.vertex_count = vertex_count
@@ -282,30 +282,20 @@ class EdgeStore:
 
     def checked(
         self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
-        **options: Any,
+        *, by_host: bool = False, **options: Any,
     ) -> Batch:  # fmt: skip
         """Return checked copies of updates: see `checked_batch`.
 
-        Arrays on a GPU are checked and copied there if that is where the graph is.
+        Arrays on a GPU are checked and copied there if that is where the graph is,
+        unless the host has to check them.
         """
-        if self.target == "cuda":
+        given = sources, targets, kinds, columns, self.columns
+        if self.target == "cuda" and not by_host:
             from featgraph.dynamic.gpu_pools import gpu_batch  # imports the dialect
 
-            given = sources, targets, kinds, columns
-            if (found := gpu_batch(*given, self.columns, **options)) is not None:
+            if (found := gpu_batch(*given, **options)) is not None:
                 return found
-        return self.checked_here(
-            sources, targets, kinds, columns, vertex_count, **options
-        )
-
-    def checked_here(
-        self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
-        **options: Any,
-    ) -> Batch:  # fmt: skip
-        """Return copies of updates that the host has checked: see `checked_batch`."""
-        made = checked_batch(
-            sources, targets, kinds, columns, self.columns, vertex_count, **options
-        )
+        made = checked_batch(*given, vertex_count, **options)
         if not made.births:  # those take ids of dead ones
             self.require_living(made.sources, "sources")
             self.require_living(made.targets, "targets")
@@ -324,20 +314,17 @@ class EdgeStore:
         An undirected graph has one pool for all directions.
         """
         along = along if self.directed else "in"
-        if along not in self.pools:
-            self.pools[along] = self._built(along)
-        return self.pools[along]
-
-    def _built(self, along: str) -> RowPool:
-        pool = self.pools["in"]
+        if along in self.pools:
+            return self.pools[along]
         targets, slots = self._slots()
-        sources, numbers, columns, ids = pool.edges_at(slots)
+        sources, numbers, columns, ids = self.pools["in"].edges_at(slots)
         with _HOST_MEMORY:
             empty = self._empty(along, along == "both", 0)
-            return empty.filled(
+            self.pools[along] = made = empty.filled(
                 sources, targets, numbers, columns, ids, self.vertex_count,
                 partial(self._slots_for, empty),
             )  # fmt: skip
+        return made
 
     def _slots(self, twins: bool = False) -> tuple[Any, Any]:
         """Return row and slot along "in" of each given edge, in order of insertion."""
@@ -503,10 +490,15 @@ class EdgeStore:
             return np.empty(0, np.int64)
         return np.flatnonzero(np.abs(self.turned[: self.vertex_count]) > version)
 
-    @property
+    @cached_property
     def living(self) -> Array | None:
-        """False for deleted vertices, (V,), a new array; None until one is deleted."""
-        return None if self.turned is None else self.turned[: self.vertex_count] >= 0
+        """False for deleted vertices, (V,), read-only; None until one is deleted.
+
+        A batch that changes the set of vertices drops it.
+        """
+        if self.turned is None:
+            return None
+        return freeze(self.turned[: self.vertex_count] >= 0)
 
     def copy(self) -> EdgeStore:
         """Return an independent store with the same edges, version and log."""
@@ -550,7 +542,7 @@ class _Step:
 
     def __init__(self, store: EdgeStore, batch: Batch) -> None:
         self.store, self.batch, self.kernels = store, batch, numba_kernels()
-        self.vertices = store.next_vertices(batch.births) if batch.births else NONE
+        self.vertices = store.next_vertices(batch.births)
         self.freed = batch.births and min(batch.births, len(store.free_vertices))
         count = store.vertex_count + batch.births - self.freed
         if count > MAX_VERTEX_COUNT:
@@ -586,16 +578,14 @@ class _Step:
     def run(self, compacts: bool = False) -> UpdateResult:
         """Apply the batch. `compacts` lays out all rows, also without any update."""
         store, size = self.store, self.updates.sources.size
-        dense = compacts or (size > 0 and (
+        if size > 0 and (
             size * MERGE_SHARE >= max(store.edge_count, 1)
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
-        ))  # fmt: skip
-        if dense and not compacts:
+        ):
             with suppress(MemoryError):  # else rows are updated in place
                 return self._run(True)
-            dense = False
         try:
-            return self._run(dense, compacts)
+            return self._run(compacts, compacts)
         except NoOtherPool:
             store.pack()
         try:
@@ -631,9 +621,9 @@ class _Step:
         store, given = self.store, self.batch
         columns = {name: on_host(a) for name, a in (given.columns or {}).items()}
         kinds = given.kinds == 1 if given.kinds.size else given.insertions > 0
-        return store.apply(store.checked_here(
-            on_host(given.sources), on_host(given.targets), kinds,
-            columns, self.room[0], copies=given.copies, missing=given.missing,
+        return store.apply(store.checked(
+            on_host(given.sources), on_host(given.targets), kinds, columns,
+            self.room[0], by_host=True, copies=given.copies, missing=given.missing,
         ))  # fmt: skip
 
     def _result(self, plan: Any) -> UpdateResult:
@@ -710,7 +700,7 @@ class _Step:
                 store.living_count += births - batch.deaths.size
                 store.free_vertices.drop(self.freed)
                 store.free_vertices.put(batch.deaths)
-                store.lives += 1
+                vars(store).pop("living", None)
             if free_ids is not None:
                 free_ids.drop(taken)
                 free_ids.put(left_ids)

@@ -16,7 +16,7 @@ replaces none of them, and kernels stay bound, until a capacity grows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,8 @@ class LivingEdges(EdgeList):
         The names of the vertices.
     """
 
+    is_built_on_gpu = False  # the rows exist already
+
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
         self.store, self.directed, self._names = store, store.directed, names
         #: When the list was made: a state of the store.
@@ -85,11 +87,6 @@ class LivingEdges(EdgeList):
         #: Collected columns by name.
         self.columns: dict[str, Array] = {}
         self.weights_dtype = store.columns.get("weight", (None,))[0]
-
-    @property
-    def is_built_on_gpu(self) -> bool:
-        """False: the rows exist already."""
-        return False
 
     @property
     def is_oriented_on_gpu(self) -> bool:
@@ -117,8 +114,9 @@ class LivingEdges(EdgeList):
     def _slots(self) -> tuple[Any, Any]:
         return self.store._slots()
 
-    def build_in_edges(self) -> Adjacency:
-        """Return the CSC: rows along "in" are in the order of insertion, too."""
+    @cached_property
+    def in_edges(self) -> Adjacency:
+        """The CSC: rows along "in" are in the order of insertion, too."""
         pool = self.store.pool("in")
         offsets = np.zeros(self.vertex_count + 1, offset_dtype(self.edge_count))
         np.cumsum(lengths_of(pool, self.vertex_count), out=offsets[1:])
@@ -177,19 +175,12 @@ def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
 
 def find_pairs(pool: RowPool, sources: Array, targets: Array) -> npt.NDArray[np.bool_]:
     """Return a mask of the pairs that rows along "in" have; none with negative ids."""
-    known = np.flatnonzero((sources >= 0) & (targets >= 0))
-    wanted, inverse = np.unique(
-        _keys(sources[known], targets[known]), return_inverse=True
-    )
-    present = _keys(*edges_of(pool, np.unique(wanted & 0xFFFFFFFF)))
+    known = (sources >= 0) & (targets >= 0)
+    wanted = sources[known].astype(np.int64) << 32 | targets[known]
+    u, v = edges_of(pool, np.unique(wanted & 0xFFFFFFFF))
     found = np.zeros(sources.size, np.bool_)
-    found[known] = np.isin(wanted, present)[inverse]
+    found[known] = np.isin(wanted, u.astype(np.int64) << 32 | v)
     return found
-
-
-def _keys(sources: Array, targets: Array) -> Array:
-    """Return the key ``source << 32 | target`` of each pair."""
-    return sources.astype(np.int64) << 32 | targets
 
 
 class ColumnValues(Reordered):
@@ -270,7 +261,7 @@ def _lowered(then: GraphTraits, now: GraphTraits, twice: GraphTraits) -> GraphTr
 
 #: Prefixes of the names of arrays whose sizes are exact, without room for later edges.
 _ORIENTED = ("upper_", "lower_", "both_", "order_", "degree_")
-_EXACT = (*_ORIENTED, "triangle_")
+EXACT = (*_ORIENTED, "triangle_")
 
 
 class RunArrays:
@@ -449,10 +440,6 @@ class RunArrays:
         self._lists = made
         return self._cuts
 
-    def holds_exact(self, names: Iterable[str]) -> bool:
-        """Return whether any of these arrays has a size that is exact for a version."""
-        return any(name.startswith(_EXACT) for name in names)
-
     def renewed(self, name: str) -> tuple[Array | None, Array] | None:
         """Return the indices and values to write to a derived array, or None.
 
@@ -474,7 +461,7 @@ class RunArrays:
             return self._cut_for[name] == self._traits
         if "hub" in name or "joined" in name:
             return name in self._lists
-        return not name.startswith(_EXACT)
+        return not name.startswith(EXACT)
 
     def array(self, graph: Any, name: str) -> Any:
         """Return the array with this name, as long as a capacity; None if unknown."""
@@ -504,8 +491,6 @@ class RunArrays:
         of, windows = rows_with(name), windows_of(name)
         if windows is not None or "chunks" in name:
             self._cut_for[name] = self._traits
-        if name == "vertex_chunks":
-            return host_arrays.cut_words(vertices)
         if windows is not None:
             rows, *limits = windows
             return host_arrays.cut_windows(self._lengths(rows), *limits)
@@ -646,6 +631,7 @@ _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
 #: Arrays that follow from the capacities alone, and degrees.
 _PLAIN: dict[str, Callable[[RunArrays], Array]] = {
     NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
+    "vertex_chunks": lambda of: host_arrays.cut_words(of.room[0]),
     "word_chunks": lambda of: np.arange(word_count(of.room[0]) + 1),
     "edge_word_chunks": lambda of: host_arrays.cut_words(of.room[1]),
     "edge_chunks": lambda of: host_arrays.edge_chunks(of.room[1]),

@@ -180,7 +180,7 @@ def kept(store: EdgeStore) -> dict[str, Any]:
         name: value for name, value in vars(store).items()
         if isinstance(value, int | str | type(None)) and name != "target"
     }  # fmt: skip
-    made["log"] = len(store._log)
+    made["log"] = store._log._size
     made["living"] = None if store.living is None else store.living.tolist()
     for name in ("free_vertices", "free_ids"):
         queue = getattr(store, name)

@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "rows without a run free one": (
         _KERNELS, "finish_rows", "if now and now", "if now"),
     "regions that are passed by are lost": (
-        "pools", "_leave", "region != passed", "region > passed"),
+        _POOL, "fit", "in free:", "in free[passed:]:"),
     "runs that are cut overlap": (
         "pools", "_split", "start += sizes[size]", "start += sizes[size] - 1"),
     # apply
@@ -138,7 +138,7 @@ def find_faults() -> None:
     store.with_shielded_compilation = lambda function: function  # type: ignore[assignment]
     from featgraph.dynamic import kernels_cpu
 
-    kernels_cpu._fetch = lambda *_: None
+    kernels_cpu.prefetch = lambda *_: None
     kernels_cpu.LONG_CLASS = 6
     found, before = {}, vars(kernels_cpu).copy()
     for fault in (None, *FAULTS):
