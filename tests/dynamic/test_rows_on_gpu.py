@@ -141,9 +141,8 @@ def test_a_sample_of_a_column_is_of_living_edges(
     hub = fg.DynamicGraph.from_edges(
         range(500), [7] * 500, weights=np.ones(500), target=device
     )
-    assert (
-        hub._store.sample("weight", 50).size == 46
-    )  # no row of the evenly spaced ones
+    # The evenly spaced rows have no edge.
+    assert hub._store.sample("weight", 50).size == 46
     if device == "cpu":
         assert sssp(graph, 3, near_far=fg.NearFar("distance")).distances[4] <= 5000
     hub.delete_vertices([7])
