@@ -113,8 +113,8 @@ def piece_of(array: Any, begin: int, nbytes: int, item: int) -> Strided:
     return Strided(array, address, (nbytes // item,), (item,), dtype)
 
 
-def filled(shape: tuple[int], value: int, dtype: Any) -> Any:
-    """Return an array filled with an integer; asynchronous."""
+def filled(shape: tuple[int, ...], value: int, dtype: Any) -> Any:
+    """Return an array filled with 0, or a vector with another integer; asynchronous."""
     made = empty(shape, dtype)
     item = np.dtype(dtype).type(value).tobytes()
     if item != item[:1] * len(item):

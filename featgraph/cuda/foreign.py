@@ -98,8 +98,11 @@ class Foreign:
             If the GPU has too little free memory.
         """
         shape = (self.shape[0] if rows is None else rows.count, *self.shape[1:])
-        made = arrays.empty(stored_shape(shape, dtype), dtype)
-        self.copy_to(made, rows)
+        if self.array.size:
+            made = arrays.empty(stored_shape(shape, dtype), dtype)
+            self.copy_to(made, rows)
+        else:  # rows of edge ids that no edge has: there is no value to copy
+            made = arrays.filled(stored_shape(shape, dtype), 0, dtype)
         return DeviceValues(made, None if made.shape == shape else shape[1])
 
     def copy_to(self, made: Any, rows: Rows | None = None) -> None:

@@ -617,7 +617,8 @@ def place_slots(
             own = _int64(numbers[slot])
             if parity < 0 or own & 1 == parity:
                 at = (own >> 1) - least
-                rows[at], slots[at] = row, slot
+                if 0 <= at < rows.size:  # else a batch of another thread came between
+                    rows[at], slots[at] = row, slot
 
 
 @jit

@@ -327,7 +327,7 @@ class EdgeStore:
         return made
 
     def _slots(self, twins: bool = False) -> tuple[Any, Any]:
-        """Return row and slot along "in" of each given edge, in order of insertion."""
+        """Return row and slot along "in" of given edges, or twins, by insertion."""
         pool = self.pools["in"]
         return pool.given_slots(self.vertex_count, self.next_number, twins)
 

@@ -531,6 +531,18 @@ def test_insertions_are_numbered_anew(rng: Any) -> None:
     assert store.next_number == store.given_count
 
 
+def test_edges_that_another_thread_inserts_are_not_listed() -> None:
+    """There is no room for them: a batch came after their range was found."""
+    store = EdgeStore(4)
+    update(store, [0, 1, 2], [3, 3, 3])
+    pool = store.pools["in"]
+    rows, slots = np.full((2, 3), -1, np.int32)
+    held = *pool.spans(4), pool.numbers, -1, 1
+    pools.numba_kernels().place_slots(*held, rows[:1], slots[:1])
+    assert rows.tolist() == [3, -1, -1]
+    assert slots.tolist() == [pool.starts[3] + 1, -1, -1]
+
+
 def test_slots_have_a_type_that_holds_them(
     monkeypatch: pytest.MonkeyPatch, rng: Any
 ) -> None:

@@ -141,10 +141,34 @@ def test_a_sample_of_a_column_is_of_living_edges(
     hub = fg.DynamicGraph.from_edges(
         range(500), [7] * 500, weights=np.ones(500), target=device
     )
-    assert (
-        hub._store.sample("weight", 50).size == 46
-    )  # no row of the evenly spaced ones
+    # The evenly spaced rows have no edge.
+    assert hub._store.sample("weight", 50).size == 46
     if device == "cpu":
         assert sssp(graph, 3, near_far=fg.NearFar("distance")).distances[4] <= 5000
     hub.delete_vertices([7])
     assert not hub._store.sample("weight", 50).size
+
+
+@fg.gather(into="total", combine="sum")
+def value_of_edge(f, u, v, e, d):
+    return d.value[e]
+
+
+@fg.vertex
+def store_total(f, v, d):
+    d.found[v] = d.total[v]
+    return False
+
+
+def test_values_are_given_where_edge_ids_are_left_and_no_edge(gpu: Gpu) -> None:
+    """Rows of the ids were taken modulo the number of values, which is 0."""
+    graph = fg.DynamicGraph.from_edges([0], [1], target="cuda")
+    first = fg.State(graph, value=fg.edge_property([2.0]))  # ids stay with it
+    graph.delete_edges([0], [1])
+    found = fg.vertex_property(1.0)
+    state = fg.State(graph, value=fg.edge_property(np.empty(0), fill=7), found=found)
+    fg.foldmap(value_of_edge, store_total)(state)
+    assert state["found"].tolist() == [0, 0]
+    graph.insert_edges([0, 1], [1, 0])
+    assert state["value"].tolist() == [7, 7]
+    assert first["value"].tolist() == [0, 0]
