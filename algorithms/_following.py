@@ -74,7 +74,7 @@ class Pause:
     left : int
         How many updates still begin anew.
     length : int
-        How many did or will after that update; 0 after one that was faster.
+        How many begin anew after that update in all; 0 after one that was faster.
     """
 
     least: int = sys.maxsize
