@@ -344,7 +344,7 @@ class GpuRowPool(RowPool):
         for name, values in given.items():
             if scratch.is_whole:
                 scratch.staged[name][: values.size] = values
-            else:
+            elif values.size:
                 memory.write(arrays[name], values)
         is_staged = scratch.is_whole and updates.kinds.size > 0
         scratch.mirror.write(scratch.begins[behind if is_staged else "summary"])
