@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._following import is_on_gpu
 from featgraph.algorithms._result import Following, Result, Update, answer
 from featgraph.algorithms._verify import require, triangles_of
 
@@ -73,13 +74,18 @@ class TriangleCountResult(Result):
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
             return changes
-        counts = np.zeros(graph.vertex_count, np.int64)
-        counts[: len(self.triangles)] = self.triangles
-        found = graph.changing.add_triangles(changes, counts)
+        state = vars(self)["_state"]
+        if is_on_gpu(graph) and not state.view("triangles").is_on_gpu:
+            total(state)  # takes them there: capacities of the graph have grown
+        with state.in_use.hold("result.update()", changes=False):
+            found = graph.changing.add_triangles(changes, state.view("triangles"))
         if isinstance(found, str):
             return found
-        total, names = self.total + found[0], graph.vertex_names
-        self._take(triangles=counts, total=total, vertex_names=names)
+        state.touch("triangles")
+        self._take(
+            triangles=lambda _: state["triangles"], total=self.total + found[0],
+            vertex_names=graph.vertex_names,
+        )  # fmt: skip
         return Update(changes.version, edges=found[1])
 
 
@@ -124,7 +130,10 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     run = fg.iterate(step, state, **options)
     total(state, target=options.get("target", "auto"))
     triangles, corners = state.view("triangles"), int(state["corners"][0])
-    return TriangleCountResult.of(graph, run, triangles=triangles, total=corners // 3)
+    made = TriangleCountResult.of(graph, run, triangles=triangles, total=corners // 3)
+    if graph.changing is not None:
+        made._take(_state=state)
+    return made
 
 
 def verify_triangle_count(graph: fg.GraphLike, triangles: npt.ArrayLike) -> None:

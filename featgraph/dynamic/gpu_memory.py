@@ -21,6 +21,7 @@ from featgraph.cuda.memory import Strided
 from featgraph.cuda.values import offset_dtype
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
+from featgraph.dynamic import triangles_cuda as corners
 from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.rows import HostMemory
 from featgraph.graph.building.gpu_edge_kernels import take
@@ -198,5 +199,8 @@ def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield reads.find_copies, (n, i64, n, i32, i32, i32, i32)
     yield reads.measure_all, (i32, i32, i32)
     yield reads.count_ends, (n, i32, i32, i32, i32)
-    yield reads.mark_rows, (i32, n, u8)
+    for marks in (u8, i64):
+        yield reads.mark_rows, (i32, n, marks)
+    yield corners.add_reads, (i64, i32, i32, i64)
+    yield corners.count_corners, (i64, i64, i64, n, n, i32, i32, i32, i64, i64)
     yield reads.list_edges, (n, i32, flag, n, u8, i32, i32, i32, i64, pairs)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from featgraph.base.store import jit
 
-__all__ = ["add_triangles"]
+__all__ = ["Counter", "add_triangles"]
 
 Array = NDArray[Any]
 Pairs = tuple[Array, Array]
@@ -33,35 +33,88 @@ _NONE = np.empty(0, np.int64)
 
 
 def add_triangles(
-    rows: Rows, inserted: Pairs, deleted: Pairs, counts: Array
+    count: Counter, inserted: Pairs, deleted: Pairs, dead: Array
 ) -> tuple[int, int] | str:
     """Add new triangles to the counts of their corners, and subtract lost ones.
 
     Parameters
     ----------
-    rows : tuple of ndarray
-        Starts, stops and ends of the present rows.
+    count : Counter
+        With the present rows, and the counts before. These stay if a reason is
+        returned.
     inserted, deleted : pair of ndarray
         Sources and targets of the edges inserted and deleted since the counts were
         right, each edge once.
-    counts : ndarray of int64, shape (V,)
-        The number of triangles at each vertex, updated in place. Invalid if a reason is
-        returned.
+    dead : ndarray
+        Vertices that were deleted since then, where counts are 0 already.
 
     Returns
     -------
     total, walked : int
         The increase of the number of triangles, and the number of edges read. The
-        reason not to count so if an inserted edge has copies.
+        reason to count anew if an inserted edge has copies, or if that takes less time.
     """
     came, went = _keys(*inserted), _keys(*deleted)
-    marks = np.zeros(counts.size, np.int32)
-    gained = _count(*rows, *_turned(rows, came), came, _NONE, _NONE, 1, counts, marks)
-    if gained[0] < 0:
+    if count.takes_long(came, went):
+        return "changed edges are in too many paths of two edges"
+    lost, _ = count.add(went, came, went, -1)
+    count.clear(dead)
+    gained, are_single = count.add(came, _NONE, _NONE, 1)
+    if not are_single:
+        count.add(came, _NONE, _NONE, -1)
+        count.add(went, came, went, 1)
+        count.clear(dead)
         return "an edge has copies"
-    marks = np.zeros(counts.size, np.int32)
-    lost = _count(*rows, *_turned(rows, went), went, came, went, -1, counts, marks)
-    return int(gained[0] - lost[0]), int(gained[1] + lost[1])
+    return gained - lost, count.walked
+
+
+class Counter:
+    """The triangles of sets of edges in rows of the host.
+
+    Parameters
+    ----------
+    pool : RowPool
+        Rows along "in" of an undirected graph.
+    counts : ndarray of int64, shape (V,)
+        The number of triangles at each vertex.
+
+    Attributes
+    ----------
+    walked : int
+        The number of edges read.
+    """
+
+    def __init__(self, pool: Any, counts: Any) -> None:
+        self._rows, self._counts = (pool.starts, pool.stops, pool.ends), counts
+        self.walked = 0
+
+    def takes_long(self, came: Array, went: Array) -> bool:
+        """Return whether counting anew takes less time."""
+        return False
+
+    def clear(self, vertices: Array) -> None:
+        """Set the counts of some vertices to 0."""
+        self._counts[vertices] = 0
+
+    def add(
+        self, own: Array, without: Array, beside: Array, sign: int
+    ) -> tuple[int, bool]:
+        """Add `sign` to the counts of all triangles with an edge in the set `own`.
+
+        The rows are taken without the edges in `without`, and with those in `beside`.
+
+        Returns
+        -------
+        triangles : int
+        are_single : bool
+            Whether each edge of `own` is in the row of an end exactly once.
+        """
+        ends, marks = _turned(self._rows, own), np.zeros(self._counts.size, np.int32)
+        triangles, walked, matches = _count(
+            *self._rows, *ends, own, without, beside, sign, self._counts, marks
+        )
+        self.walked += walked
+        return triangles, matches == ends[0].size
 
 
 def _keys(sources: Array, targets: Array) -> Array:
@@ -111,14 +164,12 @@ def _add(own: Array, a: Any, b: Any, w: Any, sign: int, counts: Array) -> int:
 def _count(
     starts: Array, stops: Array, ends: Array, longer: Array, shorter: Array,
     own: Array, without: Array, beside: Array, sign: int, counts: Array, marks: Array,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int, int]:  # fmt: skip
     """Add `sign` to the counts of all triangles with an edge in the set `own`.
 
-    The rows are taken without the edges in `without`, and with those in `beside`.
-    Returns the number of triangles and of edges read. For `sign` 1, the first number is
-    negative if an edge of `own` is not in its row exactly once.
+    Returns the number of triangles, of edges read, and of edges of `own` in their rows.
     """
-    total, walked, marked = 0, 0, -1
+    total, walked, matches, marked = 0, 0, 0, -1
     for i in range(longer.size):
         a, b = longer[i], shorter[i]
         if a != marked:
@@ -132,19 +183,16 @@ def _count(
             first, end = _row(beside, a)
             for place in range(first, end):
                 marks[beside[place] & 0xFFFFFFFF] = mark
-        copies = 0
         for slot in range(starts[b], stops[b]):
             w = np.int64(ends[slot])
-            copies += w == a
+            matches += w == a
             is_corner = marks[w] == mark and w != a and w != b
             if is_corner and not _is_in(without, b, w):
                 total += _add(own, a, b, w, sign, counts)
         walked += stops[b] - starts[b]
-        if sign > 0 and copies != 1:
-            return -1, walked
         first, end = _row(beside, b)
         for place in range(first, end):
             w = beside[place] & 0xFFFFFFFF
             if marks[w] == mark and w != a:
                 total += _add(own, a, b, w, sign, counts)
-    return total, walked
+    return total, walked, matches

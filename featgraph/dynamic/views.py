@@ -402,27 +402,16 @@ class RunArrays:
                 return ColumnValues(graph, name)
         return None
 
-    def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | str:
-        """Update counts of triangles, (V,), by changes: see `triangles`.
+    def add_triangles(self, changes: Changes, counts: Any) -> tuple[int, int] | str:
+        """Update counts of triangles, a view of (V,), by changes: see `triangles`."""
+        from featgraph.dynamic import triangles  # loads Numba
 
-        Return a reason to count them anew where that takes less time.
-        """
-        from featgraph.dynamic.triangles import add_triangles  # loads Numba
-
-        ends = np.concatenate([*changes.inserted, *changes.deleted])
-        pool, some = self.in_rows, np.unique(ends)
-        rows = pool.starts, pool.stops, pool.ends
-        if self._store.target == "cuda":  # read these rows alone
-            starts, stops = pool.spans(some)
-            most = max(self._store.edge_count // READ_SHARE, FEW_READ)
-            if (stops - starts).sum() > most:
-                return "too many edges at the ends of changed ones are on the GPU"
-            others = on_host(pool.entries_at("ends", ranges(starts, stops)))
-            made = np.empty((2, self._store.vertex_count), np.int64)
-            after = np.cumsum(stops - starts)
-            made[:, some] = after - (stops - starts), after
-            rows = *made, others
-        return add_triangles(rows, changes.inserted, changes.deleted, counts)
+        made: Any = triangles.Counter
+        if self._store.target == "cuda":
+            from featgraph.dynamic.triangles_cuda import GpuCounter as made
+        count = made(self.in_rows, counts.current())
+        edges = changes.inserted, changes.deleted
+        return triangles.add_triangles(count, *edges, changes.dead)
 
     @property
     def room(self) -> tuple[int, int]:
@@ -622,9 +611,6 @@ def _along(of: RowNames) -> str:
     return _ALONG[of.chunks.removesuffix("_chunks")]
 
 
-#: An update of triangles copies at most E / `READ_SHARE` edges, or `FEW_READ`, from a
-#: GPU: an H200 took 80 ms to count the triangles of 91M edges anew, and 4 of 3.1M.
-READ_SHARE, FEW_READ = 10, 1 << 17
 #: Arrays in degree order that GPU kernels read up to the vertex capacity.
 _BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
 _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}

@@ -189,7 +189,7 @@ class View:
 
     def reshape(self, *shape: int) -> View:
         """Return a view of the same values in another shape."""
-        array = self._current()
+        array = self.current()
         if self._is_on_host:
             return View(self._state, self._name, array.reshape(shape))
         is_plain = min(shape, default=0) >= 0 and array.is_c_contiguous()
@@ -218,7 +218,8 @@ class View:
     def _is_on_host(self) -> bool:
         return isinstance(self._array, np.ndarray)
 
-    def _current(self) -> Any:
+    def current(self) -> Any:
+        """Return the array, on the host or the GPU, while the view is valid."""
         if _content_version(self._state) != self._made:
             raise StateError(
                 "the view has ended",
@@ -236,7 +237,7 @@ class View:
     def __array__(
         self, dtype: Any = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
-        array = self._current()
+        array = self.current()
         if self._is_on_host:
             if copy is None and (dtype is None or array.dtype == dtype):
                 return array  # type: ignore[no-any-return]
@@ -250,7 +251,7 @@ class View:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        array = self._current()
+        array = self.current()
         if self._is_on_host:
             raise AttributeError("the values are on the host")
         from featgraph.cuda.foreign import array_interface  # imports the dialect
@@ -258,7 +259,7 @@ class View:
         return array_interface(array)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        array = self._current()
+        array = self.current()
         if self._is_on_host:
             return array.__dlpack_device__()  # type: ignore[no-any-return]
         from featgraph.cuda.foreign import dlpack_device
@@ -266,7 +267,7 @@ class View:
         return dlpack_device(array)
 
     def __dlpack__(self, **options: Any) -> Any:
-        array = self._current()
+        array = self.current()
         if self._is_on_host:
             return array.__dlpack__(**options)
         from featgraph.cuda.foreign import dlpack_capsule

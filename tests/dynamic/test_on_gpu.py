@@ -23,7 +23,14 @@ if not dialect.is_installed():
 import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
 from featgraph.cuda import arrays
-from featgraph.dynamic import gpu_memory, gpu_pools, kernels_cpu, pools, views
+from featgraph.dynamic import (
+    gpu_memory,
+    gpu_pools,
+    kernels_cpu,
+    pools,
+    triangles_cuda,
+    views,
+)
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch
 from featgraph.dynamic.rows import living_slots
@@ -344,13 +351,43 @@ def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     assert labels.update().began_anew == ""
     require_labels(graph, labels, spread_labels(graph))
     assert labels.labels[13] >= 0
-    monkeypatch.setattr(views, "FEW_READ", 0)
-    assert "too many edges at the ends" in triangles.update().began_anew
+    monkeypatch.setattr(triangles_cuda, "FEW_READ", -1)
+    monkeypatch.setattr(triangles_cuda, "READ_SHARE", 0)
+    assert "too many paths" in triangles.update().began_anew
     assert triangles.total == triangle_count(graph.freeze()).total
     graph.delete_vertices([3])
     assert not graph.contains(np.full(30, 3), np.arange(30)).any()
     assert graph.neighbors(4).size == graph.in_degree[4]
     graph.audit()
+
+
+def test_triangles_of_long_rows(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of several chunks and parts; copies are refused, and counts stay."""
+    monkeypatch.setattr(triangles_cuda, "CHUNK", 3)
+    monkeypatch.setattr(triangles_cuda, "PART", 4)
+    rng = np.random.default_rng(5)
+    u, v = np.triu_indices(14, 1)
+    kept = rng.random(u.size) < 0.6
+    graph = fg.DynamicGraph.from_edges(
+        u[kept], v[kept], vertex_count=14, directed=False, target="cuda"
+    )
+    result = triangle_count(graph)
+    for step in range(3):
+        given = np.array(graph.edges()[:2])
+        there = np.isin(u * 14 + v, given.min(0) * 14 + given.max(0))
+        turned = rng.permutation(u.size)[:12]
+        graph.update(u[turned], v[turned], ~there[turned])
+        if step:
+            graph.delete_vertices([step])
+            graph.insert_vertices(1)
+        assert result.update().began_anew == ""
+        fresh = triangle_count(graph.freeze())
+        np.testing.assert_array_equal(result.triangles, fresh.triangles)
+        assert result.total == fresh.total
+    graph.insert_edges([4, 5, 5], [5, 6, 4])
+    with pytest.raises(fg.GraphInputError, match="parallel"):
+        result.update()
+    np.testing.assert_array_equal(result._state["triangles"], fresh.triangles)
 
 
 def test_arrays_of_the_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

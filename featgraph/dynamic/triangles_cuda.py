@@ -1,0 +1,200 @@
+"""Counts of the triangles of changed edges on the GPU: see `triangles`.
+
+A block has an edge, and a part of the longer one of its ends' rows. Of the shorter row,
+it puts up to `CHUNK` neighbors at a time into a table in shared memory, and looks up
+the neighbors in its part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from featgraph.cuda import arrays as memory
+from featgraph.cuda.dialect import (
+    cuda,
+    device_function,
+    int32,
+    int64,
+    kernel,
+    uint32,
+    uint64,
+)
+from featgraph.dynamic.rows_cuda import mark_rows
+from featgraph.dynamic.triangles import Array, Counter
+
+__all__ = ["GpuCounter", "add_reads", "count_corners"]
+
+#: Threads of a block.
+THREADS = 256
+#: Neighbors in a table, and the most entries of the table.
+CHUNK, TABLE = 4096, 8192
+#: Neighbors that a block looks up, if the longer row is not split into `MOST_PARTS`.
+PART, MOST_PARTS = 8192, 64
+_END = 0xFFFFFFFF
+#: Updates look up at most so many neighbors a slot of the pool, or `FEW_READ`.
+READ_SHARE, FEW_READ = 8, 1 << 22
+
+
+@device_function
+def _lower(keys, key):  # type: ignore[no-untyped-def]
+    """Return the number of keys below one, of sorted keys."""
+    low, high = int64(0), int64(keys.size)
+    while low < high:
+        middle = (low + high) >> 1
+        if keys[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@device_function
+def _is_in(keys, u, v):  # type: ignore[no-untyped-def]
+    """Return whether a set has an edge."""
+    key = int64(u) << 32 | int64(v)
+    place = _lower(keys, key)
+    return place < keys.size and keys[place] == key
+
+
+@device_function
+def _place(end, size):  # type: ignore[no-untyped-def]
+    """Return the place in a table at which the search for a vertex begins."""
+    hashed = uint32(uint32(end) * uint32(2654435769))  # 2**32 / golden ratio
+    return int32((uint64(hashed) * uint64(size)) >> uint64(32))
+
+
+@device_function
+def _is_counted_before(own, a, b, w):  # type: ignore[no-untyped-def]
+    """Return whether an edge with a lesser key in `own` counts triangle (a, b, w)."""
+    key = min(a, b) << 32 | max(a, b)
+    for side in range(2):
+        end = b if side else a
+        low, high = min(end, w), max(end, w)
+        if low << 32 | high < key and _is_in(own, low, high):
+            return True
+    return False
+
+
+@kernel(cache=True)
+def add_reads(own, starts, stops, found):  # type: ignore[no-untyped-def]
+    """Add how many neighbors `count_corners` looks up to ``found[2]``."""
+    for i in range(cuda.grid(1), own.size, cuda.gridsize(1)):
+        a, b = own[i] >> 32, own[i] & _END
+        of_a, of_b = int64(stops[a]) - starts[a], int64(stops[b]) - starts[b]
+        if a < b:
+            reads = max(of_a, of_b) * (min(of_a, of_b) // CHUNK + 1)
+            cuda.atomic.add(found, 2, reads)
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 3))
+def count_corners(  # type: ignore[no-untyped-def]
+    own, without, beside, sign, parts, starts, stops, ends, counts, found
+):
+    """Add `sign` to the counts of all triangles with an edge in the set `own`.
+
+    The rows are taken without the edges in `without`, and with those in `beside`.
+    ``found[0]`` gets the number of triangles, and ``found[1]`` how often edges of `own`
+    are in their rows.
+    """
+    table = cuda.shared.array(TABLE, int32)
+    thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
+    for item in range(cuda.blockIdx.x, own.size * parts, cuda.gridDim.x):
+        a, b = own[item // parts] >> 32, own[item // parts] & _END
+        if a > b:  # the same edge in the other direction
+            continue
+        if int64(stops[a]) - starts[a] < int64(stops[b]) - starts[b]:
+            a, b = b, a
+        start_a, start_b = int64(starts[a]), int64(starts[b])
+        of_a, of_b = int64(stops[a]) - start_a, int64(stops[b]) - start_b
+        more_a, more_b = _lower(beside, a << 32), _lower(beside, b << 32)
+        all_a = of_a + _lower(beside, (a + 1) << 32) - more_a
+        all_b = of_b + _lower(beside, (b + 1) << 32) - more_b
+        part, used = int64(item % parts), min(int64(parts), all_a // PART + 1)
+        if part >= used:
+            continue
+        triangles = int64(0)
+        for begin in range(int64(0), all_b, int64(CHUNK)):
+            stop, size = min(begin + CHUNK, all_b), int64(32)
+            while size < 2 * (stop - begin):
+                size += size
+            for place in range(thread, size, threads):
+                table[place] = -1
+            cuda.syncthreads()
+            for number in range(begin + thread, stop, threads):
+                if number < of_b:
+                    w = int64(ends[start_b + number])
+                    if w == a and part == 0:
+                        cuda.atomic.add(found, 1, int64(1))
+                    is_there = w != a and w != b and not _is_in(without, b, w)
+                else:
+                    w = beside[more_b + number - of_b] & _END
+                    is_there = w != a
+                if is_there:
+                    place = _place(w, size)
+                    old = cuda.atomic.cas(table, place, int32(-1), int32(w))
+                    while old >= 0 and old != w:
+                        place = (place + 1) & int32(size - 1)
+                        old = cuda.atomic.cas(table, place, int32(-1), int32(w))
+            cuda.syncthreads()
+            for number in range(
+                all_a * part // used + thread, all_a * (part + 1) // used, threads
+            ):
+                if number < of_a:
+                    w = int64(ends[start_a + number])
+                else:
+                    w = beside[more_a + number - of_a] & _END
+                place = _place(w, size)
+                while table[place] >= 0 and table[place] != w:
+                    place = (place + 1) & int32(size - 1)
+                is_corner = table[place] == w
+                if is_corner and number < of_a:
+                    is_corner = not _is_in(without, a, w)
+                if is_corner and not _is_counted_before(own, a, b, w):
+                    cuda.atomic.add(counts, w, int64(sign))
+                    triangles += 1
+            cuda.syncthreads()
+        if triangles:
+            cuda.atomic.add(counts, a, sign * triangles)
+            cuda.atomic.add(counts, b, sign * triangles)
+            cuda.atomic.add(found, 0, triangles)
+
+
+class GpuCounter(Counter):
+    """The triangles of sets of edges in rows on the GPU."""
+
+    def __init__(self, pool: Any, counts: Any) -> None:
+        super().__init__(pool, counts)
+        self._parts = min(pool.longest()[0] // PART + 1, MOST_PARTS)
+
+    def takes_long(self, came: Array, went: Array) -> bool:
+        """See `Counter.takes_long`."""
+        found, total = memory.filled((3,), 0, np.int64), self._rows[2].size
+        for keys in (came, went):
+            own = memory.upload(keys)
+            memory.launch_over(add_reads, keys.size, own, *self._rows[:2], found)
+        self.walked = int(memory.read(found)[2])
+        return bool(self.walked > max(READ_SHARE * total, FEW_READ))
+
+    def clear(self, vertices: Array) -> None:
+        """See `Counter.clear`."""
+        if vertices.size:
+            rows = memory.upload(vertices)
+            memory.launch_over(mark_rows, rows.size, rows, 0, self._counts)
+
+    def add(
+        self, own: Array, without: Array, beside: Array, sign: int
+    ) -> tuple[int, bool]:
+        """See `Counter.add`."""
+        if not own.size:
+            return 0, True
+        found = memory.filled((3,), 0, np.int64)
+        sets = [memory.upload(keys) for keys in (own, without, beside)]
+        items = own.size * self._parts
+        memory.launch(
+            count_corners, min(items, memory.MOST_BLOCKS), *sets, sign, self._parts,
+            *self._rows, self._counts, found, threads=THREADS,
+        )  # fmt: skip
+        triangles, matches, _ = memory.read(found).tolist()
+        return triangles, 2 * matches == own.size
