@@ -52,9 +52,9 @@ step, total = fg.trianglemap(count_corners), fg.foldmap(add_corners)
 #: took as long as a new call, and with one per 32, half as long (R-MAT of 2^16 vertices
 #: and 0.9M edges, 2 cores, 2026-11-29).
 SHARE = 32
-#: On a GPU, for one per so many edges, or for `FEW_ON_GPU`, if that is more. With 1e-3 E
-#: changes, updates took 2 to 4 times less than calls, and the host about 0.2 us a change
-#: (kron21, Delaunay 2^20; an H200, 2026-11-30).
+#: On a GPU, for one per so many edges, or for `FEW_ON_GPU`, if that is more. The host
+#: takes about 0.2 us a change; with 1e-3 E changes, updates took 2 to 4 times less than
+#: calls (kron21, Delaunay 2^20; an H200, 2026-11-30).
 SHARE_ON_GPU, FEW_ON_GPU = 512, 4096
 
 
