@@ -215,8 +215,8 @@ def is_on_gpu(graph: Any) -> bool:
 
 
 def ends_of(
-    state: Any, name: str, changes: Any, lost: Any, *, length: int = 0,
-    rises: bool = False,
+    state: Any, name: str, changes: Any, lost: Any, *, far: float = np.nan,
+    length: int = 0, rises: bool = False,
 ) -> Any:  # fmt: skip
     """Return the living vertices that may get a lower value, for `spread`.
 
@@ -233,6 +233,8 @@ def ends_of(
     changes : Changes
     lost : ndarray
         Vertices that `fg.trim` has reset.
+    far : float, optional
+        The value of vertices that have none.
     length : int, optional
     rises : bool, optional
         Whether greater values are looked for, of which an edge passes on its own or
@@ -245,8 +247,9 @@ def ends_of(
         u, v = np.concatenate([u, v]), np.concatenate([v, u])
     if not is_on_gpu(graph):
         values = state.stored(name).reshape(-1)
-        values = -values if rises else values
-        v = v[values[u] + length < values[v]]
+        before, now = values[u], values[v]
+        is_lower = before > now if rises else before + length < now
+        v = v[(before != far) & ((now == far) | is_lower)]
     return only_living(graph, np.unique(np.concatenate([v, lost])))
 
 

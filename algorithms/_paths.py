@@ -40,6 +40,7 @@ __all__ = [
     "checked_reals",
     "first_lost_length",
     "follow_paths",
+    "keep_paths",
     "length_property",
     "long_length",
     "refused_weight",
@@ -122,16 +123,19 @@ class Sources:
 
 
 class Kept(NamedTuple):
-    """The values of paths, in an answer and in the State that follows.
+    """The values of paths, in a result and in the State of the call that made it.
 
     Attributes
     ----------
-    answer, property : str
-        Their names.
+    answer, property, source : str
+        The names of the answer, of its property, and of the property that has the
+        vertex before each one on its path.
     start, far : float
-        Those of sources, and of vertices that no path reaches, in the State.
-    elsewhere : float
-        That of vertices that no path reaches, in the answer.
+        The values of sources, and of vertices that no path reaches.
+    length : int, optional
+        The least length of an edge.
+    rises : bool, optional
+        Whether greater values are better.
     cost : float, optional
         The time of an edge in an update over that in a call. On a GPU, of one of many
         supersteps.
@@ -139,29 +143,34 @@ class Kept(NamedTuple):
 
     answer: str
     property: str
+    source: str
     start: float
-    far: Any
-    elsewhere: Any
+    far: float
+    length: int = 0
+    rises: bool = False
     cost: float = 1
 
 
+def keep_paths(result: Any, state: fg.State) -> Any:
+    """Return a result that keeps the State of the call, if updates go on with it."""
+    weight = state.signature.get("weight")
+    if state.graph.changing is not None and (weight is None or weight.column):
+        result._take(_paths=state)
+    return result
+
+
 def follow_paths(
-    result: Any, following: Following, kept: Kept, step: Any, **lengths: Any
+    result: Any, following: Following, kept: Kept, step: Any
 ) -> Update | str:
     """Update the paths of one search, or return the reason to begin anew.
-
-    The first update makes a State from the result, which stores it for later updates.
 
     Parameters
     ----------
     kept : Kept
     step : FoldMap
-        The foldmap that improves `Kept.property` and sets `predecessor`.
-    **lengths
-        The property ``weight``. Default: all edges have the length one.
+        The foldmap that improves `Kept.property` and sets `Kept.source`.
     """
-    graph, arguments = following.graph, following.arguments
-    name, far, elsewhere = kept.property, kept.far, kept.elsewhere
+    graph, arguments, name = following.graph, following.arguments, kept.property
     begin = Sources(graph, arguments["sources"], arguments["together"])
     if begin.width > 1:
         return "paths are those of several searches"
@@ -172,35 +181,23 @@ def follow_paths(
     cuts_paths = gone * graph.vertex_count > graph.given_edge_count
     if cuts_paths and result.supersteps < FEW_SUPERSTEPS and is_on_gpu(graph):
         return "edges went, and few supersteps of all paths take less on a GPU"
-
-    def resumed(known: Array, rest: Any) -> Any:
-        made = np.full((begin.count, 1), rest, known.dtype)
-        made[: len(known)] = np.where(known == elsewhere, rest, known).reshape(-1, 1)
-        return fg.vertex_property(made, iterated=True, fill=rest)
-
-    def answered(_: Any) -> Array:
-        known = begin.result(state[name])
-        return np.where(known == far, known.dtype.type(elsewhere), known)
-
     state: Any = vars(result).get("_paths")
     if state is None:
-        lengths[name] = resumed(getattr(result, kept.answer), far)
-        before = resumed(getattr(result, result.tree_name), NO_VERTEX)
-        state = fg.State(graph, predecessor=before, **lengths)
-        if "weight" in lengths and not state.signature["weight"].column:
-            return "the weights are of another type"
-        state.trimmed = following.version
+        return "the weights are of another type"
+    if not result.converged:
+        return "the call has not converged"
     target, sources = following.target, begin.vertices
-    lost = fg.trim(state, "predecessor", reset={name: far}, target=target)
+    lost = fg.trim(state, kept.source, reset={name: kept.far}, target=target)
     if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
         following.weigh(changes, np.inf)
         return f"{lost.size} vertices had their paths along edges that went"
     # Ids of deleted sources that were given out again, and sources with lost loops.
     again = sources[np.isin(sources, np.concatenate([changes.born, lost]))]
     state.put(name, again, kept.start)
-    state.put("predecessor", again, again[:, None])
-    least, rises = int("weight" not in lengths), kept.start > far
-    due = ends_of(state, name, changes, lost, length=least, rises=rises)
+    state.put(kept.source, again, again[:, None])
+    due = ends_of(
+        state, name, changes, lost, far=kept.far, length=kept.length, rises=kept.rises
+    )
     supersteps, edges = spread(step, state, due, lost, target)
     in_call = result.run.evaluated
     if edges is not None and in_call:
@@ -208,9 +205,12 @@ def follow_paths(
     else:
         cost = kept.cost if result.supersteps >= FEW_SUPERSTEPS else 1
         following.weigh(changes, cost * supersteps / max(result.supersteps, 1))
-    answers = {kept.answer: answered, "vertex_names": graph.vertex_names}
-    answers[result.tree_name] = lambda _: begin.result(state["predecessor"])
-    result._take(_paths=state, **answers)
+    names = {kept.answer: name, result.tree_name: kept.source}
+    answers: dict[str, Any] = {
+        answer: lambda _, name=name: begin.result(state[name])
+        for answer, name in names.items()
+    }
+    result._take(vertex_names=graph.vertex_names, **answers)
     return Update(changes.version, "", supersteps, edges)
 
 

@@ -33,6 +33,7 @@ from featgraph.algorithms._paths import (
     Kept,
     Sources,
     follow_paths,
+    keep_paths,
     require_tree,
 )
 from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
@@ -73,9 +74,28 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 step = fg.foldmap(unseen, seen_neighbors, settle)
 
 
-#: The level of unreached vertices in updates, which run `sssp` with edges of length 1:
-#: the next level after it must fit int32, too.
-FAR = 1 << 30
+@fg.gather(into="near", combine="argmin", sources="active")
+def levels_around(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Return the level of a source that has one; it may have become lower."""
+    if d.level[u, f] < 0:
+        return fg.nothing
+    return d.level[u, f]
+
+
+@fg.vertex
+def lower(f, v, d):  # type: ignore[no-untyped-def]
+    """Take a level below that of v, or the first one, and its source as the parent."""
+    level = d.near[v, f] + 1
+    is_lower = d.level[v, f] < 0 or level < d.level[v, f]
+    if d.near_source[v, f] < 0 or not is_lower:
+        return False
+    d.level_next[v, f] = level
+    d.parent_next[v, f] = d.near_source[v, f]
+    return True
+
+
+#: The superstep of updates, in which levels of reached vertices become lower, too.
+follow_levels = fg.foldmap(levels_around, lower)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -100,10 +120,8 @@ class BfsResult(PathsResult):
         """Recompute levels along deleted edges, then decrease levels."""
         if following.arguments["max_depth"] is not None:
             return "levels end at max_depth"
-        from featgraph.algorithms.sssp import step_by_one
-
-        kept = Kept("levels", "distance", 0, FAR, UNREACHED, cost=4)
-        return follow_paths(self, following, kept, step_by_one)
+        kept = Kept("levels", "level", "parent", 0, UNREACHED, length=1, cost=4)
+        return follow_paths(self, following, kept, follow_levels)
 
 
 @fg.algorithm()
@@ -174,12 +192,13 @@ def bfs(
         enough=depth,
         **options,
     )
-    return BfsResult.of(
+    made = BfsResult.of(
         graph,
         run,
         levels=begin.result(state.view("level")),
         parents=begin.result(state.view("parent")),
     )
+    return keep_paths(made, state)
 
 
 def verify_bfs(

@@ -388,7 +388,10 @@ def connected_components(
         run = fg.iterate(steps, state, **options)
         count_tops(state, **where)
         labels, count = state.view("label"), state["tops"][0]
-    return ConnectedComponentsResult.of(graph, run, labels=labels, count=int(count))
+    made = ConnectedComponentsResult.of(graph, run, labels=labels, count=int(count))
+    if graph.changing is not None and run.supersteps and method == "link":
+        made._take(_state=state)
+    return made
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

@@ -46,6 +46,7 @@ from featgraph.algorithms._paths import (
     checked_lengths,
     checked_reals,
     follow_paths,
+    keep_paths,
     length_property,
     long_length,
     refused_weight,
@@ -84,8 +85,8 @@ def ways_of_one(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return d.distance[u, f] + 1
 
 
-#: The superstep of updates without weights: with weights of one, the array of weights
-#: would have to follow each change of the graph.
+#: The superstep on changing graphs without weights: weights of one would be an array
+#: that has to follow each change.
 step_by_one = fg.foldmap(ways_of_one, shorten)
 #: Version of a graph -> dtype of the graph's weights that were found not negative ->
 #: whether a path could be longer than the largest finite number of the dtype.
@@ -112,18 +113,15 @@ class SsspResult(PathsResult):
 
     def _resume(self, following: Any) -> Any:
         """Update the paths: recompute those that lost an edge, and shorten others."""
-        arguments, graph, lengths = following.arguments, following.graph, {}
-        has_column = "weight" in graph.changing.in_rows.columns
-        if arguments["weights"] is not None or has_column:
-            real, may_be_long = checked_reals(arguments["dtype"]), list[bool]()
-            check = partial(_lengths, may_be_long)
-            given = length_property(graph, arguments["weights"], real, check)
+        given, may_be_long = following.arguments, list[bool]()
+        is_weighted = not _is_unit(following.graph, given["weights"])
+        if is_weighted:
+            real, check = checked_reals(given["dtype"]), partial(_lengths, may_be_long)
+            length_property(following.graph, given["weights"], real, check)
             if any(may_be_long):
                 return "paths may be longer than the type holds"
-            lengths["weight"] = given
-        kept = Kept("distances", "distance", 0, np.inf, np.inf)
-        took = step if lengths else step_by_one
-        return follow_paths(self, following, kept, took, **lengths)
+        kept = Kept("distances", "distance", "predecessor", 0, np.inf, not is_weighted)
+        return follow_paths(self, following, kept, step if is_weighted else step_by_one)
 
 
 @fg.algorithm()
@@ -196,23 +194,29 @@ def sssp(
     may_be_long: list[bool] = []
     if begin.width == 1:
         options.setdefault("near_far", fg.NearFar("distance", optional=True))
+    is_unit, lengths = _is_unit(graph, weights), dict[str, Any]()
+    if not is_unit:
+        check = partial(_lengths, may_be_long)
+        lengths["weight"] = length_property(graph, weights, real, check)
     state = fg.State(
         graph,
         distance=begin.property(0, np.inf, real),
         predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
-        weight=length_property(graph, weights, real, partial(_lengths, may_be_long)),
+        **lengths,
     )
     # A path has fewer than V edges; the last superstep changes no vertex.
     options.setdefault("max_supersteps", graph.vertex_count + 1)
-    run = fg.iterate(step, state, active=begin.vertices, **options)
+    ways = step_by_one if is_unit else step
+    run = fg.iterate(ways, state, active=begin.vertices, **options)
     if any(may_be_long):
         _require_held(graph, begin, weights, state)
-    return SsspResult.of(
+    made = SsspResult.of(
         graph,
         run,
         distances=begin.result(state.view("distance")),
         predecessors=begin.result(state.view("predecessor")),
     )
+    return keep_paths(made, state)
 
 
 def verify_sssp(
@@ -263,6 +267,14 @@ def verify_sssp(
         fits = way == distance[edges.targets]
         reached = np.isfinite(distance)
         require_tree(edges, begins, before[:, column], reached, fits)
+
+
+def _is_unit(graph: fg.Graph, weights: Any) -> bool:
+    """Return whether the edges of a graph that changes have the length one."""
+    changing = graph.changing
+    if changing is None or weights is not None:
+        return False
+    return "weight" not in changing.in_rows.columns
 
 
 def _lengths(

@@ -29,6 +29,7 @@ from featgraph.algorithms._paths import (
     checked_lengths,
     checked_reals,
     follow_paths,
+    keep_paths,
     length_property,
     require_tree,
 )
@@ -79,9 +80,11 @@ class SswpResult(PathsResult):
     def _resume(self, following: Any) -> Any:
         """Update the paths: recompute those that lost an edge, and widen others."""
         graph, given = following.graph, following.arguments
-        weight = length_property(graph, given["weights"], checked_reals(given["dtype"]))
-        kept = Kept("widths", "width", np.inf, -np.inf, -np.inf)
-        return follow_paths(self, following, kept, step, weight=weight)
+        length_property(
+            graph, given["weights"], checked_reals(given["dtype"])
+        )  # checks
+        kept = Kept("widths", "width", "predecessor", np.inf, -np.inf, rises=True)
+        return follow_paths(self, following, kept, step)
 
 
 @fg.algorithm()
@@ -151,12 +154,13 @@ def sswp(
     # A path has fewer than V edges; the last superstep changes no vertex.
     options.setdefault("max_supersteps", graph.vertex_count + 1)
     run = fg.iterate(step, state, active=begin.vertices, **options)
-    return SswpResult.of(
+    made = SswpResult.of(
         graph,
         run,
         widths=begin.result(state.view("width")),
         predecessors=begin.result(state.view("predecessor")),
     )
+    return keep_paths(made, state)
 
 
 def verify_sswp(
