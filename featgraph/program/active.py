@@ -26,6 +26,8 @@ MOST_HELD = 32
 #: Most listed vertices of a set that is made on a device directly: the device clears
 #: all words, and sets those with bits.
 _FEW = 4
+#: Vertices are listed from the nonzero words alone if at most 1 / _DENSE of all are.
+_DENSE = 8
 
 
 def word_count(vertex_count: int) -> int:
@@ -171,13 +173,18 @@ class ActiveSet:
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
         """Boolean mask of shape (V,)."""
-        bits = np.unpackbits(self.words.astype("<u4").view(np.uint8), bitorder="little")
-        return bits[: self.vertex_count].astype(np.bool_)
+        return _bits(self.words)[: self.vertex_count].astype(np.bool_)
 
     @property
     def vertices(self) -> npt.NDArray[np.int32]:
         """Ids of the vertices, ascending, shape (N,)."""
-        return np.flatnonzero(self.mask).astype(np.int32)
+        words = self.words
+        some = np.flatnonzero(words)
+        if some.size * _DENSE > words.size:
+            return np.flatnonzero(self.mask).astype(np.int32)
+        places = np.flatnonzero(_bits(words[some]))
+        found = some[places // WORD_BITS] * WORD_BITS + places % WORD_BITS
+        return found.astype(np.int32)
 
     def on(self, device: Holder, room: int | None = None) -> Any:
         """Return the words in memory of a device that no later run writes.
@@ -274,6 +281,11 @@ def checked_vertices(
         )
     require_ids(array, where, vertex_count, fix=f"give ids below {vertex_count}")
     return array
+
+
+def _bits(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
+    """Return the bits of words, each a byte."""
+    return np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")
 
 
 def _few_words(vertices: npt.NDArray[Any]) -> dict[int, int]:

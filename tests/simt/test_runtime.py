@@ -233,7 +233,7 @@ def test_no_list_is_made_that_no_kernel_takes(
 ) -> None:
     lists: list[int] = []
     monkeypatch.setattr(
-        cuda_device.CudaDevice, "list_vertices", lambda self, mask: lists.append(1)
+        cuda_device.CudaDevice, "list_vertices", lambda self, *given: lists.append(1)
     )
     for name in ("belief_propagation", "label_propagation"):
         [state] = make_states(name, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,11 @@ def test_ids_and_masks(rng: np.random.Generator) -> None:
         small = (np.int8, np.uint8) if count <= 128 else (np.int16,)
         for dtype in (*small, np.int64, np.uint64):
             assert fg.ActiveSet(count, np.flatnonzero(mask).astype(dtype)) == by_mask
+
+
+@pytest.mark.parametrize("ids", [[0, 31, 32, 4063], [4095], range(5, 4000, 9)])
+def test_some_vertices_of_many_are_listed(ids: Sequence[int]) -> None:
+    assert fg.ActiveSet(4096, ids).vertices.tolist() == list(ids)
 
 
 @pytest.mark.parametrize("ids", [[], [33], [33, 0, 33], [1, 0, 32, 39]], ids=str)

@@ -434,12 +434,10 @@ class RankExchange:
             first[3] = reduce_number(self.engine, own, "max", "an edge id")
         return first, f", on rank {rank}"
 
-    def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return the part of a mask of all vertices for this rank; False for ghosts."""
-        numbers = self.shard.numbers
-        found: npt.NDArray[np.bool_] = mask[numbers]
-        found[self.shard.own :] = False
-        return found
+    def owned_rows(self, vertices: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return the local numbers of those of some vertices that this rank owns."""
+        own = self.shard.numbers[: self.shard.own]
+        return np.flatnonzero(np.isin(own, vertices)).astype(np.int32)
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts that the kernels of a plan read."""

@@ -129,7 +129,9 @@ class CpuDevice(CpuSweeps):
         """Return the only frontier form of the CPU, "plain"."""
         return "plain"
 
-    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
+    def list_vertices(
+        self, vertices: npt.NDArray[np.int32], count: int
+    ) -> Array | None:
         """Return None: sweeps of the CPU skip empty words instead."""
         return None
 

@@ -318,10 +318,11 @@ class CudaDevice(CudaArrays):
                 return "packed"
         return "listed" if is_listed and plan.can_take("listed", phase) else "plain"
 
-    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
-        """Return the vertices of a mask as an array; None if there are none or many."""
-        vertices = np.flatnonzero(mask).astype(np.int32)
-        is_short = 0 < vertices.size <= _LISTED * mask.size
+    def list_vertices(
+        self, vertices: npt.NDArray[np.int32], count: int
+    ) -> Array | None:
+        """Return some of `count` vertices on the GPU; None if they are none or many."""
+        is_short = 0 < vertices.size <= _LISTED * count
         return self.upload(vertices) if is_short else None
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:

@@ -537,8 +537,10 @@ class Device(Protocol):
         exists.
         """
 
-    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
-        """Return the vertices of a mask as a list to sweep; None if that is slower."""
+    def list_vertices(
+        self, vertices: npt.NDArray[np.int32], count: int
+    ) -> Array | None:
+        """Return some of `count` vertices as a list to sweep; None if it is slower."""
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
         """Launch one entry of a kernel with the arguments of a superstep, by name."""

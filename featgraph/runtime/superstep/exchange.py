@@ -225,9 +225,9 @@ class Exchange:
         """
         return fault, ""
 
-    def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return the part of a mask of all vertices for the vertices of this rank."""
-        return mask
+    def owned_rows(self, vertices: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return the local numbers of those of some vertices that this rank owns."""
+        return vertices
 
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
         """Return the ghosts that a plan's kernels read; None on a single rank."""

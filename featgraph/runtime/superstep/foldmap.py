@@ -276,14 +276,15 @@ class FoldMap:
                 sets: Any = device.sets
                 sets.look(words, arrays_for(state, device))
             # Weak: the cached restriction must not keep the graph alive.
-            found = ref(exchange)
+            found, count = ref(exchange), graph.part.vertex_count
 
             def find_listed() -> Any:
                 own = found()
                 if is_held or own is None:
                     return None
-                mask = given.mask if living is None else given.mask & living
-                return device.list_vertices(own.owned_rows(mask))
+                ids = given.vertices
+                ids = ids if living is None else ids[living[ids]]
+                return device.list_vertices(own.owned_rows(ids), count)
 
             made = Restriction(words, cache(find_listed))
             known[key] = made, living
