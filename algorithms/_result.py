@@ -152,8 +152,8 @@ class Result:
 
     Answers are NumPy arrays. Some stay in the State of the run until they are first
     read, which copies them. Until then (for values on a GPU, until the result is
-    deleted) the result keeps the State. Copies and pickles of a result have arrays
-    only.
+    deleted) the result keeps the State; on a changing graph, updates that continue keep
+    it, too. Copies and pickles of a result have arrays only.
 
     Attributes
     ----------
@@ -241,8 +241,8 @@ class Result:
         Returns
         -------
         View or ndarray
-            As from `State.view`, on the GPU if the answer is there. It stays valid:
-            nothing else uses the State, unless a callback has kept it.
+            As from `State.view`, on the GPU if the answer is there. It stays valid
+            until `update`: nothing else uses the State, unless a callback has kept it.
 
         Raises
         ------
