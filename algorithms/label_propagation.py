@@ -162,8 +162,6 @@ class LabelPropagationResult(Result):
         changes, arguments = following.changes(SHARE), following.arguments
         if isinstance(changes, str):
             return changes
-        if arguments["options"].get("callback") is not None:
-            return "callback= was given"
         if not (arguments["clamp"] and self.converged):
             return "labels are not clamped, or the run has not converged"
         graph, real = following.graph, checked_reals(arguments["dtype"])

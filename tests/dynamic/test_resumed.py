@@ -316,6 +316,8 @@ def test_updates_of_small_graphs_begin_anew(
         (pagerank, "the weights are of another type"),
         (lambda g: sssp(g, [0, 1]), "several searches"),
         (lambda g: bfs(g, 0, max_depth=2), "max_depth"),
+        (lambda g: bfs(g, 0, max_supersteps=1), "the call has not converged"),
+        (lambda g: bfs(g, 0, callback=lambda *_: None), "callback= was given"),
         (lambda g: spread_labels(g, clamp=False, epsilon=0.1), "not clamped"),
         (lambda g: spread_labels(g, max_supersteps=1), "has not converged"),
         (lambda g: spread_labels(g, callback=lambda *_: None), "callback= was given"),
