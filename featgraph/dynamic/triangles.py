@@ -54,18 +54,19 @@ def add_triangles(
         The increase of the number of triangles, and the number of edges read. The
         reason to count anew if an inserted edge has copies, or if that takes less time.
     """
-    came, went = _keys(*inserted), _keys(*deleted)
+    came, went, none = map(count.placed, (_keys(*inserted), _keys(*deleted), _NONE))
     if count.takes_long(came, went):
         return "changed edges are in too many paths of two edges"
-    lost, _ = count.add(went, came, went, -1)
+    count.add(went, came, went, -1)
     count.clear(dead)
-    gained, are_single = count.add(came, _NONE, _NONE, 1)
-    if not are_single:
-        count.add(came, _NONE, _NONE, -1)
+    count.add(came, none, none, 1)
+    total, matches = count.found()
+    if 2 * matches != came.size:
+        count.add(came, none, none, -1)
         count.add(went, came, went, 1)
         count.clear(dead)
         return "an edge has copies"
-    return gained - lost, count.walked
+    return total, count.walked
 
 
 class Counter:
@@ -86,9 +87,13 @@ class Counter:
 
     def __init__(self, pool: Any, counts: Any) -> None:
         self._rows, self._counts = (pool.starts, pool.stops, pool.ends), counts
-        self.walked = 0
+        self._total = self._matches = self.walked = 0
 
-    def takes_long(self, came: Array, went: Array) -> bool:
+    def placed(self, keys: Array) -> Any:
+        """Return sorted keys where the rows are."""
+        return keys
+
+    def takes_long(self, came: Any, went: Any) -> bool:
         """Return whether counting anew takes less time."""
         return False
 
@@ -96,25 +101,21 @@ class Counter:
         """Set the counts of some vertices to 0."""
         self._counts[vertices] = 0
 
-    def add(
-        self, own: Array, without: Array, beside: Array, sign: int
-    ) -> tuple[int, bool]:
+    def add(self, own: Any, without: Any, beside: Any, sign: int) -> None:
         """Add `sign` to the counts of all triangles with an edge in the set `own`.
 
         The rows are taken without the edges in `without`, and with those in `beside`.
-
-        Returns
-        -------
-        triangles : int
-        are_single : bool
-            Whether each edge of `own` is in the row of an end exactly once.
         """
         ends, marks = _turned(self._rows, own), np.zeros(self._counts.size, np.int32)
         triangles, walked, matches = _count(
             *self._rows, *ends, own, without, beside, sign, self._counts, marks
         )
-        self.walked += walked
-        return triangles, matches == ends[0].size
+        self._total, self.walked = self._total + triangles, self.walked + walked
+        self._matches += matches if sign > 0 else 0
+
+    def found(self) -> tuple[int, int]:
+        """Return the sum of what was added, and how often added edges are in rows."""
+        return self._total, self._matches
 
 
 def _keys(sources: Array, targets: Array) -> Array:
@@ -148,7 +149,7 @@ def _is_in(keys: Array, u: Any, v: Any) -> Any:
 
 @jit
 def _add(own: Array, a: Any, b: Any, w: Any, sign: int, counts: Array) -> int:
-    """Count triangle (a, b, w), unless an edge with a lesser key in `own` counts it."""
+    """Add `sign` to corners, unless an edge with a lesser key in `own` does."""
     key = min(a, b) << 32 | max(a, b)
     for end in (a, b):
         low, high = min(end, w), max(end, w)
@@ -157,7 +158,7 @@ def _add(own: Array, a: Any, b: Any, w: Any, sign: int, counts: Array) -> int:
     counts[a] += sign
     counts[b] += sign
     counts[w] += sign
-    return 1
+    return sign
 
 
 @jit
@@ -167,7 +168,8 @@ def _count(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Add `sign` to the counts of all triangles with an edge in the set `own`.
 
-    Returns the number of triangles, of edges read, and of edges of `own` in their rows.
+    Returns the sum of the signs, and the numbers of edges read and of edges of `own` in
+    their rows.
     """
     total, walked, matches, marked = 0, 0, 0, -1
     for i in range(longer.size):

@@ -33,6 +33,9 @@ CHUNK, TABLE = 4096, 8192
 #: Neighbors that a block looks up, if the longer row is not split into `MOST_PARTS`.
 PART, MOST_PARTS = 8192, 64
 _END = 0xFFFFFFFF
+#: Places of `found`: the sum of what was added, how often edges that were inserted are
+#: in their rows, and how many neighbors are to be looked up.
+TOTAL, MATCHES, READS = 0, 1, 2
 #: Updates look up at most so many neighbors a slot of the pool, or `FEW_READ`. On an
 #: H200, 0.09 ns each, where there are many; a call took 80 ms for 110M slots, and 5 for
 #: 7M.
@@ -81,13 +84,13 @@ def _is_counted_before(own, a, b, w):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def add_reads(own, starts, stops, found):  # type: ignore[no-untyped-def]
-    """Add how many neighbors `count_corners` looks up to ``found[2]``."""
+    """Add how many neighbors `count_corners` looks up to ``found[READS]``."""
     for i in range(cuda.grid(1), own.size, cuda.gridsize(1)):
         a, b = own[i] >> 32, own[i] & _END
         of_a, of_b = int64(stops[a]) - starts[a], int64(stops[b]) - starts[b]
         if a < b:
             reads = max(of_a, of_b) * (min(of_a, of_b) // CHUNK + 1)
-            cuda.atomic.add(found, 2, reads)
+            cuda.atomic.add(found, READS, reads)
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 3))
@@ -97,8 +100,7 @@ def count_corners(  # type: ignore[no-untyped-def]
     """Add `sign` to the counts of all triangles with an edge in the set `own`.
 
     The rows are taken without the edges in `without`, and with those in `beside`.
-    ``found[0]`` gets the number of triangles, and ``found[1]`` how often edges of `own`
-    are in their rows.
+    `found` gets the sum, and how often edges of `own` are in their rows.
     """
     table = cuda.shared.array(TABLE, int32)
     thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
@@ -127,8 +129,8 @@ def count_corners(  # type: ignore[no-untyped-def]
             for number in range(begin + thread, stop, threads):
                 if number < of_b:
                     w = int64(ends[start_b + number])
-                    if w == a and part == 0:
-                        cuda.atomic.add(found, 1, int64(1))
+                    if w == a and part == 0 and sign > 0:
+                        cuda.atomic.add(found, MATCHES, int64(1))
                     is_there = w != a and w != b and not _is_in(without, b, w)
                 else:
                     w = beside[more_b + number - of_b] & _END
@@ -160,7 +162,7 @@ def count_corners(  # type: ignore[no-untyped-def]
         if triangles:
             cuda.atomic.add(counts, a, sign * triangles)
             cuda.atomic.add(counts, b, sign * triangles)
-            cuda.atomic.add(found, 0, triangles)
+            cuda.atomic.add(found, TOTAL, sign * triangles)
 
 
 class GpuCounter(Counter):
@@ -168,16 +170,19 @@ class GpuCounter(Counter):
 
     def __init__(self, pool: Any, counts: Any) -> None:
         super().__init__(pool, counts)
+        self._found = memory.filled((3,), 0, np.int64)
         self._parts = min(pool.longest()[0] // PART + 1, MOST_PARTS)
 
-    def takes_long(self, came: Array, went: Array) -> bool:
+    placed: Any = staticmethod(memory.upload)
+
+    def takes_long(self, came: Any, went: Any) -> bool:
         """See `Counter.takes_long`."""
-        found, total = memory.filled((3,), 0, np.int64), self._rows[2].size
-        for keys in (came, went):
-            own = memory.upload(keys)
-            memory.launch_over(add_reads, keys.size, own, *self._rows[:2], found)
-        self.walked = int(memory.read(found)[2])
-        return bool(self.walked > max(READ_SHARE * total, FEW_READ))
+        rows = self._rows[:2]
+        for own in (came, went):
+            memory.launch_over(add_reads, own.size, own, *rows, self._found)
+        self.walked = int(memory.read(self._found)[READS])
+        most = max(READ_SHARE * self._rows[2].size, FEW_READ)
+        return self.walked > int(most)
 
     def clear(self, vertices: Array) -> None:
         """See `Counter.clear`."""
@@ -185,18 +190,16 @@ class GpuCounter(Counter):
             rows = memory.upload(vertices)
             memory.launch_over(mark_rows, rows.size, rows, 0, self._counts)
 
-    def add(
-        self, own: Array, without: Array, beside: Array, sign: int
-    ) -> tuple[int, bool]:
+    def add(self, own: Any, without: Any, beside: Any, sign: int) -> None:
         """See `Counter.add`."""
-        if not own.size:
-            return 0, True
-        found = memory.filled((3,), 0, np.int64)
-        sets = [memory.upload(keys) for keys in (own, without, beside)]
-        items = own.size * self._parts
-        memory.launch(
-            count_corners, min(items, memory.MOST_BLOCKS), *sets, sign, self._parts,
-            *self._rows, self._counts, found, threads=THREADS,
-        )  # fmt: skip
-        triangles, matches, _ = memory.read(found).tolist()
-        return triangles, 2 * matches == own.size
+        if own.size:
+            blocks = min(own.size * self._parts, memory.MOST_BLOCKS)
+            memory.launch(
+                count_corners, blocks, own, without, beside, sign, self._parts,
+                *self._rows, self._counts, self._found, threads=THREADS,
+            )  # fmt: skip
+
+    def found(self) -> tuple[int, int]:
+        """See `Counter.found`."""
+        found = memory.read(self._found)
+        return int(found[TOTAL]), int(found[MATCHES])
