@@ -202,5 +202,5 @@ def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     for marks in (u8, i64):
         yield reads.mark_rows, (i32, n, marks)
     yield corners.add_reads, (i64, i32, i32, i64)
-    yield corners.count_corners, (i64, i64, i64, n, n, i32, i32, i32, i64, i64)
+    yield corners.count_corners, (i64, i64, i64, *[n] * 4, i32, i32, i32, i64, i64)
     yield reads.list_edges, (n, i32, flag, n, u8, i32, i32, i32, i64, pairs)

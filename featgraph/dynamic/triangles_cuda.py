@@ -28,9 +28,9 @@ __all__ = ["GpuCounter", "add_reads", "count_corners"]
 
 #: Threads of a block.
 THREADS = 256
-#: Neighbors in a table, and the most entries of the table.
+#: Most neighbors in a table, and its entries.
 CHUNK, TABLE = 4096, 8192
-#: Neighbors that a block looks up, if the longer row is not split into `MOST_PARTS`.
+#: Neighbors in a part of a row, if it has not `MOST_PARTS` already.
 PART, MOST_PARTS = 8192, 64
 _END = 0xFFFFFFFF
 #: Places of `found`: the sum of what was added, how often edges that were inserted are
@@ -95,12 +95,14 @@ def add_reads(own, starts, stops, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True, launch_bounds=(THREADS, 3))
 def count_corners(  # type: ignore[no-untyped-def]
-    own, without, beside, sign, parts, starts, stops, ends, counts, found
+    own, without, beside, sign, parts, length, chunk, starts, stops, ends, counts, found
 ):
     """Add `sign` to the counts of all triangles with an edge in the set `own`.
 
-    The rows are taken without the edges in `without`, and with those in `beside`.
-    `found` gets the sum, and how often edges of `own` are in their rows.
+    The rows are taken without the edges in `without`, and with those in `beside`. The
+    longer row of an edge is cut into up to `parts` parts, of `length` neighbors or
+    more; tables are of `chunk` neighbors. `found` gets the sum, and how often edges of
+    `own` are in their rows.
     """
     table = cuda.shared.array(TABLE, int32)
     thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
@@ -115,12 +117,12 @@ def count_corners(  # type: ignore[no-untyped-def]
         more_a, more_b = _lower(beside, a << 32), _lower(beside, b << 32)
         all_a = of_a + _lower(beside, (a + 1) << 32) - more_a
         all_b = of_b + _lower(beside, (b + 1) << 32) - more_b
-        part, used = int64(item % parts), min(int64(parts), all_a // PART + 1)
+        part, used = int64(item % parts), min(int64(parts), all_a // length + 1)
         if part >= used:
             continue
         triangles = int64(0)
-        for begin in range(int64(0), all_b, int64(CHUNK)):
-            stop, size = min(begin + CHUNK, all_b), int64(32)
+        for begin in range(int64(0), all_b, int64(chunk)):
+            stop, size = min(begin + chunk, all_b), int64(32)
             while size < 2 * (stop - begin):
                 size += size
             for place in range(thread, size, threads):
@@ -195,8 +197,8 @@ class GpuCounter(Counter):
         if own.size:
             blocks = min(own.size * self._parts, memory.MOST_BLOCKS)
             memory.launch(
-                count_corners, blocks, own, without, beside, sign, self._parts,
-                *self._rows, self._counts, self._found, threads=THREADS,
+                count_corners, blocks, own, without, beside, sign, self._parts, PART,
+                CHUNK, *self._rows, self._counts, self._found, threads=THREADS,
             )  # fmt: skip
 
     def found(self) -> tuple[int, int]:
