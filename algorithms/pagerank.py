@@ -240,12 +240,17 @@ def surf_from_one(f, v, d):  # type: ignore[no-untyped-def]
     return abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon
 
 
-#: Whether edges have weights -> the superstep of updates from one version of the graph
-#: to the next. A vertex whose edges came or went is due. `weigh` renews ``out`` with
-#: weights; `add_ranks` sums all ranks after an update.
+#: (whether edges have weights, whether the residual is computed) -> the superstep of
+#: updates from one version of the graph to the next. A vertex whose edges came or went
+#: is due. `weigh` renews ``out`` with weights; `add_ranks` sums all ranks on a GPU.
 follow_ranks = {
-    False: fg.foldmap(count_out_edges, shares, surf_from_one, change),
-    True: fg.foldmap(weighted_shares, surf_from_one, change),
+    (weighted, residual): fg.foldmap(
+        *([weighted_shares] if weighted else [count_out_edges, shares]),
+        surf_from_one,
+        *([change] if residual else []),
+    )
+    for weighted in (False, True)
+    for residual in (False, True)
 }
 weigh = fg.foldmap(weights_of_out_edges, weigh_out_edges)
 add_ranks = fg.foldmap(mass, mass_of_dangling)
@@ -318,26 +323,25 @@ class PageRankResult(Result):
         if weighted:
             _weigh(state, changes, where)
         limit = max(arguments["max_supersteps"], 1000)
-        _balance(state)
+        _balance(state, vars(self).get("_sums"))
+        residual = arguments["tol"] is not None
         while True:
-            least = float(state["least"])
-            until = None if least < 0 else fg.below("residual", least)
+            until = fg.below("residual", float(state["least"])) if residual else None
             run = fg.iterate(
-                follow_ranks[weighted], state, until=until, max_supersteps=limit,
-                **where,
+                follow_ranks[weighted, residual], state, until=until,
+                max_supersteps=limit, **where,
             )  # fmt: skip
-            add_ranks(state, **where)
-            mass = float(state["mass"][0])
-            if mass >= state["counted_on"]:
+            sums = _sums(state, where)
+            if sums[0] >= state["counted_on"]:
                 break
-            _count_on(state, COUNTED_ON * mass, arguments)
+            _count_on(state, COUNTED_ON * sums[0], arguments)
         if following.call_work:
             cost = EDGE_COSTS[graph.vertex_count > FEW_VERTICES]
             work = _work(run, graph, cost) + FIXED_PASSES * graph.vertex_count
             following.weigh(changes, work / following.call_work)
         self._take(
-            _shares=state, ranks=_scaled, run=run, residuals=np.empty(0),
-            vertex_names=graph.vertex_names,
+            _shares=state, _sums=sums, ranks=_scaled, run=run,
+            residuals=np.empty(0), vertex_names=graph.vertex_names,
         )  # fmt: skip
         return Update(changes.version, "", run.supersteps, run.evaluated)
 
@@ -394,15 +398,28 @@ def _weigh(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
     weigh.on(ids)(state, **where)  # they read `out`, so its change makes them due
 
 
-def _balance(state: fg.State) -> None:
+def _sums(state: fg.State, where: dict[str, Any]) -> tuple[float, float]:
+    """Return the sums of the ranks of all vertices, and of dangling ones.
+
+    On the CPU, NumPy takes a quarter of the time of two reduces.
+    """
+    if is_on_gpu(state.graph):
+        add_ranks(state, **where)
+        return float(state["mass"][0]), float(state["lost"][0])
+    share, out = state.stored("share")[:, 0], state.stored("out")
+    lost = float(share[out == 0].sum())
+    return float((share * out).sum()) + lost, lost
+
+
+def _balance(state: fg.State, sums: tuple[float, float] | None) -> None:
     """Set the jump so that the sum of the ranks stays, unless it nearly does already.
 
     The jump only scales y, so the ranks do not depend on it. With another jump the sum
     of y would have to change, which takes the most supersteps.
     """
-    if "mass" not in state:
+    if sums is None:
         return
-    alpha, (mass,), (lost,) = state["alpha"], state["mass"], state["lost"]
+    alpha, (mass, lost) = state["alpha"], sums
     jump = float((1 - alpha) * mass + alpha * lost) / state.graph.living_count
     if abs(jump - state["jump"]) > state["epsilon"] * BALANCE:
         state["jump"] = jump
@@ -427,7 +444,7 @@ def _count_on(state: fg.State, mass: float, arguments: dict[str, Any]) -> None:
 
 
 def _sent(out: Array) -> Array:
-    return np.where(out > 0, out, out.dtype.type(1))
+    return out + (out == 0)
 
 
 def _scaled(result: PageRankResult) -> Array:
