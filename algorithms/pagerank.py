@@ -296,7 +296,8 @@ class PageRankResult(Result):
         depends on the number of vertices. Ranks are y, scaled when they are read, and
         ``|y / s - z / t| <= 2 |y - z| / s`` for the sums s and t of y and z. A vertex
         keeps its y where that would change by epsilon at most, and the run ends where
-        the changes of a superstep sum to less than c. Then ``|F(y) - y|`` is at most
+        the changes of a superstep sum to less than c; without `tol`, c is 0, and the
+        run ends where no vertex is due. Then ``|F(y) - y|`` is at most
         ``alpha c + V epsilon``, and the error of the ranks at most
         ``2 / (s (1 - alpha))`` times that.
         """
@@ -329,11 +330,11 @@ class PageRankResult(Result):
             _weigh(state, changes, where)
         limit = max(arguments["max_supersteps"], 1000)
         _balance(state, vars(self).get("_sums"))
-        residual = arguments["tol"] is not None
+        has_tol = arguments["tol"] is not None
         while True:
-            until = fg.below("residual", float(state["least"])) if residual else None
+            until = fg.below("residual", float(state["least"])) if has_tol else None
             run = fg.iterate(
-                follow_ranks[weighted, residual], state, until=until,
+                follow_ranks[weighted, has_tol], state, until=until,
                 max_supersteps=limit, **where,
             )  # fmt: skip
             sums = _sums(state, where)
@@ -341,7 +342,7 @@ class PageRankResult(Result):
                 break
             _count_on(state, COUNTED_ON * sums[0], arguments)
         if following.call_work:
-            costs = EDGE_COSTS[graph.vertex_count > FEW_VERTICES], STEP_COSTS[residual]
+            costs = EDGE_COSTS[graph.vertex_count > FEW_VERTICES], STEP_COSTS[has_tol]
             following.weigh(changes, _work(run, graph, *costs) / following.call_work)
         self._take(
             _shares=state, _sums=sums, ranks=_scaled, run=run,
@@ -409,7 +410,7 @@ def _weigh(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
 def _sums(state: fg.State, where: dict[str, Any]) -> tuple[float, float]:
     """Return the sums of the ranks of all vertices, and of dangling ones.
 
-    On the CPU, NumPy takes a quarter of the time of two reduces.
+    On the CPU, NumPy takes a quarter of the time of the two reduces of `add_ranks`.
     """
     if is_on_gpu(state.graph):
         add_ranks(state, **where)
