@@ -19,7 +19,6 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._verify import edges_of
 from featgraph.algorithms._vertices import at_living
-from featgraph.dynamic.rows import ranges
 
 __all__ = [
     "UNLABELLED",
@@ -50,9 +49,6 @@ _looked_at: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary
 
 #: A graph that changes -> dtype -> a version whose weights were all moderate in it.
 _moderate_at: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-#: The weights of rows are checked apart if they are at most 1 / FEW_CHECKED of all:
-#: picking a weight takes as long as passing over so many.
-FEW_CHECKED = 16
 
 #: The label of a vertex that has none.
 UNLABELLED = -1
@@ -237,8 +233,8 @@ def bound_weights(graph: Any, real: np.dtype[Any]) -> Any:
 
     No check is needed if all values in the column's memory are moderate in the dtype;
     then the host need not collect the weights of each version. If they were in an
-    earlier version, rows in which edges came or changed show whether they still are.
-    Otherwise, and for float16, which kernels do not read, return None.
+    earlier version, only rows in which edges came or changed are read. Otherwise, and
+    for float16, which kernels do not read, return None.
     """
     changing = graph.changing
     stored = None if changing is None else changing.in_rows.columns.get("weight")
@@ -247,14 +243,8 @@ def bound_weights(graph: Any, real: np.dtype[Any]) -> Any:
     if not 4 <= stored.dtype.itemsize <= real.itemsize:
         return None
     known = _moderate_at.setdefault(graph, {})
-    since = known.pop(real, None)
-    changes = None if since is None else graph.changes(since=since)
-    if changes is not None and isinstance(stored, np.ndarray):
-        targets = np.concatenate([changes.inserted[1], changes.changed[1]])
-        starts, stops = changing.in_rows.spans(np.unique(targets))
-        if FEW_CHECKED * int((stops - starts).sum()) <= stored.size:
-            stored = stored[ranges(starts, stops)]
-    if not _are_moderate(fg.given_array(stored), real):
+    values = changing.values_since("weight", known.pop(real, None))
+    if not _are_moderate(fg.given_array(values), real):
         return None
     known[real] = graph.version
     return graph.column("weight")
