@@ -240,17 +240,17 @@ def surf_from_one(f, v, d):  # type: ignore[no-untyped-def]
     return abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon
 
 
-#: (whether edges have weights, whether the residual is computed) -> the superstep of
-#: updates from one version of the graph to the next. A vertex whose edges came or went
-#: is due. `weigh` renews ``out`` with weights; `add_ranks` sums all ranks on a GPU.
+#: Whether edges have weights -> the superstep of updates from one version of the graph
+#: to the next, with the residual, and without it if `tol` is None. A vertex whose edges
+#: came or went is due. `weigh` renews ``out`` with weights; `add_ranks` sums all ranks
+#: on a GPU.
 follow_ranks = {
-    (weighted, residual): fg.foldmap(
-        *([weighted_shares] if weighted else [count_out_edges, shares]),
-        surf_from_one,
-        *([change] if residual else []),
-    )
-    for weighted in (False, True)
-    for residual in (False, True)
+    False: fg.foldmap(count_out_edges, shares, surf_from_one, change),
+    True: fg.foldmap(weighted_shares, surf_from_one, change),
+}
+spread_ranks = {
+    False: fg.foldmap(count_out_edges, shares, surf_from_one),
+    True: fg.foldmap(weighted_shares, surf_from_one),
 }
 weigh = fg.foldmap(weights_of_out_edges, weigh_out_edges)
 add_ranks = fg.foldmap(mass, mass_of_dangling)
@@ -331,12 +331,10 @@ class PageRankResult(Result):
         limit = max(arguments["max_supersteps"], 1000)
         _balance(state, vars(self).get("_sums"))
         has_tol = arguments["tol"] is not None
+        step = (follow_ranks if has_tol else spread_ranks)[weighted]
         while True:
             until = fg.below("residual", float(state["least"])) if has_tol else None
-            run = fg.iterate(
-                follow_ranks[weighted, has_tol], state, until=until,
-                max_supersteps=limit, **where,
-            )  # fmt: skip
+            run = fg.iterate(step, state, until=until, max_supersteps=limit, **where)
             sums = _sums(state, where)
             if sums[0] >= state["counted_on"]:
                 break

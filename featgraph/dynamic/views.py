@@ -657,6 +657,6 @@ _PLAIN: dict[str, Callable[[RunArrays], Array]] = {
 #: Derived arrays: one entry per edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
 _COLUMN_BY_ID = f"{COLUMN} id "
-#: The time of picking a value of an edge by its slot, over that of passing over one in
-#: a check.
-PICK_COST = 16
+#: The time of picking a value of an edge by its slot, over that of checking one of all:
+#: 1.7 to 5.7 (4M and 0.5M edges, an AMD EPYC, 2026-11-30).
+PICK_COST = 6
