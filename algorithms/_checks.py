@@ -47,6 +47,9 @@ Array = npt.NDArray[Any]
 #: `weight_properties`.
 _looked_at: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
+#: A graph that changes -> dtype -> a version whose weights were all moderate in it.
+_moderate_at: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
 #: The label of a vertex that has none.
 UNLABELLED = -1
 
@@ -229,8 +232,9 @@ def bound_weights(graph: Any, real: np.dtype[Any]) -> Any:
     """Return the column of weights of a graph that changes, if they need no check.
 
     No check is needed if all values in the column's memory are moderate in the dtype;
-    then the host need not collect the weights of each version. Otherwise, and for
-    float16, which kernels do not read, return None.
+    then the host need not collect the weights of each version. If they were in an
+    earlier version, only rows in which edges came or changed are read. Otherwise, and
+    for float16, which kernels do not read, return None.
     """
     changing = graph.changing
     stored = None if changing is None else changing.in_rows.columns.get("weight")
@@ -238,8 +242,12 @@ def bound_weights(graph: Any, real: np.dtype[Any]) -> Any:
         return None
     if not 4 <= stored.dtype.itemsize <= real.itemsize:
         return None
-    is_fit = _are_moderate(fg.given_array(stored), real)
-    return graph.column("weight") if is_fit else None
+    known = _moderate_at.setdefault(graph, {})
+    values = changing.values_since("weight", known.pop(real, None))
+    if not _are_moderate(fg.given_array(values), real):
+        return None
+    known[real] = graph.version
+    return graph.column("weight")
 
 
 def _moderate(real: np.dtype[Any]) -> tuple[float, float]:

@@ -347,6 +347,22 @@ class RunArrays:
         """The `RowPool` along "in"; its spare slots have arbitrary values."""
         return self._store.pool("in")
 
+    def values_since(self, name: str, since: int | None) -> Any:
+        """Return values of a column, with all that came or changed since a version.
+
+        These are the values in the rows of such edges, if they are few; otherwise, and
+        if `since` is None, all in the column's memory.
+        """
+        pool = self.in_rows
+        values = pool.columns[name]
+        changes = None if since is None else self.changes(since=since)
+        if changes is not None and isinstance(values, np.ndarray):
+            targets = np.concatenate([changes.inserted[1], changes.changed[1]])
+            starts, stops = pool.spans(np.unique(targets))
+            if PICK_COST * int((stops - starts).sum()) <= values.size:
+                values = values[ranges(starts, stops)]
+        return values
+
     @property
     def stored_ids(self) -> Array:
         """The edge id of each edge by row: the index of its values in a State."""
@@ -627,3 +643,6 @@ _PLAIN: dict[str, Callable[[RunArrays], Array]] = {
 #: Derived arrays: one entry per edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
 _COLUMN_BY_ID = f"{COLUMN} id "
+#: The time of picking a value of an edge by its slot, over that of checking one of all:
+#: 1.7 to 5.7 (4M and 0.5M edges, an AMD EPYC, 2026-11-30).
+PICK_COST = 6

@@ -182,6 +182,46 @@ def test_shares_follow_out_degrees() -> None:
         assert np.abs(result.ranks - exact(graph)).sum() <= bound
 
 
+@pytest.mark.parametrize(("tol", "is_summed"), [(None, False), (1e-6, True)])
+def test_updates_sum_ranks_alone(tol: float | None, is_summed: bool) -> None:
+    """Both targets sum the same; residuals are summed where `tol` ends the run."""
+    graph = drawn(np.random.default_rng(5), True)
+    result = pagerank(graph, alpha=ALPHA, epsilon=1e-4, tol=tol)
+    graph.insert_edges([0, 1], [30, 2], weights=[2.0, 3.0])
+    assert result.update().began_anew == ""
+    state, sums = (vars(result)[name] for name in ("_shares", "_sums"))
+    assert ("residual" in state) == is_summed
+    assert sums[1] > 0
+    RANKS.add_ranks(state)
+    found = state["mass"][0], state["lost"][0]
+    np.testing.assert_allclose(sums, found, rtol=1e-6)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("ends", [(7, 30), (3, 4)])
+def test_new_weights_are_checked(directed: bool, ends: tuple[int, int]) -> None:
+    """Few rows have new weights, which are checked without the others."""
+    path = np.arange(VERTICES - 1)
+    graph = fg.DynamicGraph.from_edges(
+        path, path + 1, weights=np.ones(path.size, np.float32), directed=directed,
+        duplicates="last", target="cpu",
+    )  # fmt: skip
+    result = pagerank(graph, alpha=ALPHA)
+    graph.insert_edges([9], [40], weights=[2.0])
+    assert result.update().began_anew == ""
+    bound = VERTICES * ALPHA * 1e-6 / (1 - ALPHA) + 1e-6
+    assert np.abs(result.ranks - exact(graph)).sum() <= bound
+    version = graph.version
+    graph.insert_edges(*np.array([ends]).T, weights=[-1.0])
+    for _ in range(2):
+        with pytest.raises(fg.GraphInputError, match="not negative"):
+            result.update()
+    assert result._following.version == version
+    graph.delete_edges(*np.array([ends]).T)
+    assert "ended in an error" in result.update().began_anew
+
+
+RANKS = importlib.import_module("featgraph.algorithms.pagerank")
 LABELS = importlib.import_module("featgraph.algorithms.label_propagation")
 
 

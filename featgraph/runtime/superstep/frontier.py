@@ -18,6 +18,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.program.active import word_count
 from featgraph.program.state import State
+from featgraph.runtime.devices.cpu_sweeps import CpuSets
 from featgraph.runtime.devices.protocol import Device, DeviceGraph
 from featgraph.runtime.memory.buffers import Buffers, ScalarsRead
 from featgraph.runtime.superstep.exchange import Exchange
@@ -342,10 +343,13 @@ class Due:
 
     def reached(self, frontier: Frontier) -> Words:
         """Return the vertices that A makes due, with those of `also_due`."""
-        base = self._base(frontier)
+        base, sets = self._base(frontier), self._device.sets
         if frontier.also_due is None or isinstance(base, VertexSet):
             return base
-        return self._device.sets.union(base, frontier.also_due)
+        due = sets.union(base, frontier.also_due)
+        if isinstance(sets, CpuSets):  # few vertices are swept on the calling thread
+            sets.look(due, self._graph)
+        return due
 
     def vertices(self, frontier: Frontier) -> Words:
         """Return the vertices that the next vertex phase sweeps.
