@@ -568,10 +568,9 @@ class _Step:
         copies = _CHOICES[batch.copies] if policy == kernels.KEEP else kernels.ALL
         deletes = batch.insertions < sources.size
         self.updates = Updates(
-            sources, targets, batch.kinds, deletes, policy, copies,
+            sources, targets, batch.columns or {}, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
-            batch.columns or {}, not store.directed, is_checked=is_here,
-            no_loops=store.loops != "keep",
+            is_checked=is_here, no_loops=store.loops != "keep",
             turned=(self.vertices, batch.deaths),
         )  # fmt: skip
 
