@@ -184,7 +184,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
         "if False:\n            pass",
         4,
     ),
-    "dead": ("d.fates[last] = d.fates[last] | codes.DEAD", "pass", 6),
+    "dead": ("d.fates[top] = d.fates[top] | codes.DEAD", "pass", 6),
     "match": ("leaves = d.work[NEED, p] == EVERY", "leaves = False", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
