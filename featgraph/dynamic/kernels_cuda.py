@@ -29,17 +29,16 @@ from __future__ import annotations
 from collections import namedtuple
 
 from featgraph.cuda.dialect import cuda, device_function, int32, int64, kernel, uint32
+from featgraph.device.warp import FULL_WARP, lower_bound
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB
 from featgraph.dynamic.sorts_cuda import (
     COUNTS,
-    FULL_WARP,
     THREADS,
     WARPS,
     bits_of,
     digits_of,
     lane_of,
-    lowest,
     meet,
     meet_grid,
     row_at,
@@ -276,7 +275,7 @@ def _number_rows(d):  # type: ignore[no-untyped-def]
 def _list_all_rows(d):  # type: ignore[no-untyped-def]
     """Store the same if all rows are touched: row j is vertex j."""
     for row in range(cuda.grid(1), d.none + 1, threads(d)):
-        first = lowest(d.work[KEYS], int64(0), int64(d.most), row)
+        first = lower_bound(d.work[KEYS], int64(0), int64(d.most), row)
         d.wide[FIRST_OF, row] = first
         if row < d.none:
             d.work[ROW, row] = row
@@ -389,7 +388,7 @@ def _match(d):  # type: ignore[no-untyped-def]
                 key = int64(d.ends[slot]) << 1
                 if d.is_sided != 0:
                     key += int64(d.numbers[slot]) & 1
-                p = lowest(d.wide[PAIR_KEY], p, p_behind, key)
+                p = lower_bound(d.wide[PAIR_KEY], p, p_behind, key)
                 if p < p_behind and d.wide[PAIR_KEY, p] == key:
                     leaves = d.work[NEED, p] == EVERY
                     if d.policy == codes.KEEP:
@@ -607,7 +606,7 @@ def _take_runs(d):  # type: ignore[no-untyped-def]
         size_class, j = int64(d.work[TAKE_CLASS, i]), d.work[TAKE_ROW, i]
         if size_class < CLASS_COUNT:
             run = d.table[BEGINS, size_class] + i
-            run -= lowest(d.work[TAKE_CLASS], int64(0), i, size_class)
+            run -= lower_bound(d.work[TAKE_CLASS], int64(0), i, size_class)
             if run < d.table[STOPS, size_class]:
                 d.wide[TARGET, j], d.wide[NEEDS, j] = d.runs[run], 0
 
@@ -622,7 +621,7 @@ def _cut_regions(d):  # type: ignore[no-untyped-def]
         base, laid = int64(0), d.wide[NEEDS]
         for r in range(d.regions):
             room = base + d.table[ENDS, r] - d.table[FREE, r]
-            behind = lowest(laid, int64(0), d.summary[COUNT] + 1, room + 1)
+            behind = lower_bound(laid, int64(0), d.summary[COUNT] + 1, room + 1)
             base = max(base, laid[behind - 1])
             d.table[CUTS, r] = base
         d.summary[CUT] = d.table[CUTS, 0]

@@ -15,14 +15,13 @@ from featgraph.cuda.dialect import (
     uint32,
     uint64,
 )
+from featgraph.device.warp import FULL_WARP, lower_bound
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked
 from featgraph.dynamic.sorts_cuda import (
     COPY_THREADS,
-    FULL_WARP,
     lane_of,
-    lowest,
     meet_grid,
     row_at,
     share_of_grid,
@@ -384,7 +383,7 @@ def _write_rows(  # type: ignore[no-untyped-def]
             size_class = int64(d.work[passes.FREE_CLASS, j])
             if size_class < codes.CLASS_COUNT:
                 to = d.table[passes.STOPS, size_class] + j
-                to -= lowest(d.work[passes.FREE_CLASS], int64(0), j, size_class)
+                to -= lower_bound(d.work[passes.FREE_CLASS], int64(0), j, size_class)
                 d.runs[to] = d.wide[passes.START, d.work[passes.FREE_ROW, j]]
 
 

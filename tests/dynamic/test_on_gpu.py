@@ -189,7 +189,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
     "order": ("if other_key < key or", "if other_key > key or", 5),
-    "digits": ("= before + here - count", "= before + here", 6),
+    "digits": ("= before + here", "= before + here + count", 6),
     "turn": ("if digits_of(bits_of(d.limit))[0] & 1 != 0:", "if False:", 6),
     "meeting": ("if d.blocks > 1:\n        meet_grid(d)", "if False:\n        pass", 6),
     "laid": ("d.table[FREE, region] + laid - base", "d.table[FREE, 0] + laid", 5),
