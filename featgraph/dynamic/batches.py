@@ -180,8 +180,6 @@ def checked_batch(
                 expected=f"a bool for each of {count} updates",
             )  # fmt: skip
         is_new = is_new.astype(np.uint8)
-    require_choice(options.get("copies", "all"), ("all", "first", "last"), "copies")
-    require_choice(options.get("missing", "ignore"), ("ignore", "error"), "missing")
     given, insertions = None, int(np.count_nonzero(is_new))
     if columns or insertions:
         given = checked_columns(columns, spec, is_new)

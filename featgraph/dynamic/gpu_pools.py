@@ -25,7 +25,7 @@ from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic import sorts_cuda
-from featgraph.dynamic.batches import Batch, on_host, require_choice
+from featgraph.dynamic.batches import Batch, on_host
 from featgraph.dynamic.gpu_memory import (
     GpuMemory,
     begins_of,
@@ -65,7 +65,6 @@ LEAST_SHARED = 4096
 _KEPT_SHARE, _ENTRY = 256, 222
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
-_MISSING = ("ignore", "error")
 
 
 def gpu_batch(
@@ -84,9 +83,6 @@ def gpu_batch(
     inserts = bool(kinds.any() if is_mask else kinds)
     if inserts and set(columns) ^ set(spec):
         return None
-    for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
-        if name in options:
-            require_choice(options[name], choices, name)
     if isinstance(sources, np.ndarray):
         sources, targets = moved(sources), moved(targets)
     ends = copied_ends(sources, targets, is_shared=True)
@@ -510,18 +506,16 @@ class GpuRowPool(RowPool):
         blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
             launches, blocks = ((0, 2),), self.most_blocks
-        spare, to = d.order, d if new is self else new
+        to, none = d if new is self else new, plan.scratch.none
+        degrees, out_degrees = plan.degrees
         more = (
             new is not self, ends, kept, numbers, more_kept,
-            plan.scratch.none if plan.gone is None else plan.gone,
-            0 if plan.gone is None else plan.gone.shape[0],
+            none[2] if plan.gone is None else plan.gone,
             numbers if self.ids is None else self.ids,
-            spare if plan.degrees[1] is None else plan.degrees[1],
-            plan.degrees[1] is not None,
-            numbers if updates.numbers is None else updates.numbers,
-            updates.numbers is not None, updates.number, to.starts, to.stops,
-            to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
-            plan.degrees[0] is not None, new is self and plan.sums[passes.LEAVING] > 0,
+            none[0] if out_degrees is None else out_degrees,
+            none[1] if updates.numbers is None else updates.numbers, updates.number,
+            to.starts, to.stops, to.classes, none[0] if degrees is None else degrees,
+            new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
         for turn in launches:
             given = *turn, turn[1] == turns, *more
@@ -574,6 +568,8 @@ class _Scratch:
         Of the block (`is_whole`), or of "table" and "summary" alone.
     staged : dict
         Views of its bytes on the host, by name.
+    none : list
+        Empty arrays, for arguments of `apply_batch` that are not needed.
     """
 
     def __init__(self, size: int, blocks: int, stays: bool) -> None:
@@ -599,12 +595,14 @@ class _Scratch:
         self.bad = part_of(made["summary"].view(np.int32), 2 * passes.BAD, 1)
         self.staged["gate"][0] = 0  # and on the GPU, before each batch
         self.arrays = made | pieces({
-            "none": ((1, 1), np.uint32), "work": ((passes.WORK, size + 1), np.int32),
+            "degrees": ((0,), np.int32), "given": ((0,), np.uint32),
+            "gone": ((0, 1), np.uint32), "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((blocks,), np.int64),
             "digits": ((sorts_cuda.DIGITS, blocks + 1), np.int64),
         })[1]  # fmt: skip
-        self.none, first = self.arrays.pop("none"), passes.SOURCE * (size + 1)
+        self.none = [self.arrays.pop(name) for name in ("degrees", "given", "gone")]
+        first = passes.SOURCE * (size + 1)
         self.sources = part_of(self.arrays["work"], first, size)
 
     def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:

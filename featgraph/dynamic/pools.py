@@ -497,15 +497,14 @@ class RowPool:
         if not plan.left:
             return NONE_LEFT, NONE_LEFT[0]
         ids = NONE_LEFT[0] if self.ids is None else self.ids
-        left = np.empty((3, plan.left), np.uint32)
-        own = np.empty(plan.left if ids.size else 0, np.uint32)
-        plan.left_ends = left[1].view(np.int32)
+        left = np.empty((3 + (ids.size > 0), plan.left), np.uint32)
         plan.share(
             numba_kernels().list_gone, plan.rows, plan.starts, plan.gone, plan.gone_at,
             plan.gone_places, plan.gone.cumsum() - plan.gone, self.ends, self.numbers,
-            ids, left[0].view(np.int32), plan.left_ends, left[2], own,
+            ids, left,
         )  # fmt: skip
-        return left, own
+        plan.left_ends = left[1].view(np.int32)
+        return left, left[3] if ids.size else NONE_LEFT[0]
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
         """Return ids of inserted edges, by number of entry.

@@ -289,6 +289,8 @@ class EdgeStore:
         Arrays on a GPU are checked and copied there if that is where the graph is,
         unless the host has to check them.
         """
+        require_choice(options.get("copies", "all"), tuple(_CHOICES), "copies")
+        require_choice(options.get("missing", "ignore"), ("ignore", "error"), "missing")
         given = sources, targets, kinds, columns, self.columns
         if self.target == "cuda" and not by_host:
             from featgraph.dynamic.gpu_pools import gpu_batch  # imports the dialect
