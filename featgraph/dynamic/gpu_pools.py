@@ -124,13 +124,13 @@ class GpuPlan(Plan):
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, the arguments of `write_values`
     entries : functions that return places and fates of entries
-    gone : uint32, where the edges that leave are listed; None: nowhere
+    gone : uint32, (3 or 4, edges), where the edges that leave are listed; or empty
+    numbers : `Updates.numbers`, or empty
     dead, turned : `GpuRowPool.dead`, and vertices that lose and get its mark
     """
 
     degrees: tuple[Any, ...] = (None, None)
     hub_lengths: Any = None
-    gone: Any = None
     dead: Any = None
     turned: Any = ()
 
@@ -141,6 +141,7 @@ class GpuPlan(Plan):
         super().__init__(sizes[0], sizes[1], bool(d.is_dense))
         self.updates, self.d, self.ends, self.is_few = updates, d, ends, is_few
         self.scratch, self.shift, self.starts = scratch, 1 - d.sides, d.starts
+        self.gone, self.numbers = scratch.none["gone"], scratch.none["given"]
         self.is_idle = d.most == 0 and not self.is_dense
 
     def read(self, is_first: bool) -> None:
@@ -460,7 +461,7 @@ class GpuRowPool(RowPool):
             plan.dead = grown(dead, capacity, GpuMemory)
             plan.turned = [memory.upload(ids) for ids in updates.turned]
         if updates.numbers is not None:
-            updates.numbers = uploaded(updates.numbers)
+            plan.numbers = uploaded(updates.numbers)
         bits = to = kept = self._bits()
         if new is not self:
             to = kept = new._bits()
@@ -506,15 +507,13 @@ class GpuRowPool(RowPool):
         blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
             launches, blocks = ((0, 2),), self.most_blocks
-        to, none = d if new is self else new, plan.scratch.none
+        to, none = d if new is self else new, plan.scratch.none["degrees"]
         degrees, out_degrees = plan.degrees
         more = (
-            new is not self, ends, kept, numbers, more_kept,
-            none[2] if plan.gone is None else plan.gone,
+            new is not self, ends, kept, numbers, more_kept, plan.gone,
             numbers if self.ids is None else self.ids,
-            none[0] if out_degrees is None else out_degrees,
-            none[1] if updates.numbers is None else updates.numbers, updates.number,
-            to.starts, to.stops, to.classes, none[0] if degrees is None else degrees,
+            none if out_degrees is None else out_degrees, plan.numbers, updates.number,
+            to.starts, to.stops, to.classes, none if degrees is None else degrees,
             new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
         for turn in launches:
@@ -568,8 +567,8 @@ class _Scratch:
         Of the block (`is_whole`), or of "table" and "summary" alone.
     staged : dict
         Views of its bytes on the host, by name.
-    none : list
-        Empty arrays, for arguments of `apply_batch` that are not needed.
+    none : dict
+        Empty arrays by name: arguments of `apply_batch` that a batch does not need.
     """
 
     def __init__(self, size: int, blocks: int, stays: bool) -> None:
@@ -601,7 +600,8 @@ class _Scratch:
             "totals": ((blocks,), np.int64),
             "digits": ((sorts_cuda.DIGITS, blocks + 1), np.int64),
         })[1]  # fmt: skip
-        self.none = [self.arrays.pop(name) for name in ("degrees", "given", "gone")]
+        absent = "degrees", "given", "gone"
+        self.none = {name: self.arrays.pop(name) for name in absent}
         first = passes.SOURCE * (size + 1)
         self.sources = part_of(self.arrays["work"], first, size)
 
