@@ -25,7 +25,7 @@ from featgraph.base.cached import cached_property
 from featgraph.base.errors import GraphInputError
 from featgraph.dynamic.inputs import argument_of, ids_of
 from featgraph.dynamic.pools import numba_kernels
-from featgraph.dynamic.rows import NONE, Array, Spec
+from featgraph.dynamic.rows import NO_KINDS, NONE, Array, Spec
 from featgraph.graph.building.check import flat_array, require_numbers, require_real
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.inputs.numbers import converted, number_array
@@ -74,7 +74,7 @@ class Batch:
 
     sources: Array = field(default_factory=NONE.view)
     targets: Array = field(default_factory=NONE.view)
-    kinds: Array = field(default_factory=NONE.view)
+    kinds: Array = field(default_factory=NO_KINDS.view)
     columns: dict[str, Array] | None = None
     insertions: int = 0
     births: int = 0
@@ -180,8 +180,6 @@ def checked_batch(
                 expected=f"a bool for each of {count} updates",
             )  # fmt: skip
         is_new = is_new.astype(np.uint8)
-    require_choice(options.get("copies", "all"), ("all", "first", "last"), "copies")
-    require_choice(options.get("missing", "ignore"), ("ignore", "error"), "missing")
     given, insertions = None, int(np.count_nonzero(is_new))
     if columns or insertions:
         given = checked_columns(columns, spec, is_new)

@@ -181,8 +181,8 @@ def own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield passes.find_runs, (d,)
     yield passes.plan_batch, (d, i32, i32, flag)
     yield passes.lay_rows, (d, flag)
-    rows = u32, i32, flag, u32, flag, n, i32, i32, u8, i32, flag, flag
-    yield reads.apply_batch, (d, n, n, flag, flag, *[u32] * 4, listed, n, *rows)
+    rows = u32, i32, u32, n, i32, i32, u8, i32, flag
+    yield reads.apply_batch, (d, n, n, flag, flag, *[u32] * 4, listed, *rows)
     yield reads.write_ids, (d, u32, n, u32)
     yield reads.give_ids, (d, u32, n, n, u32)
     for bits in (u32, u64):

@@ -25,7 +25,7 @@ from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic import sorts_cuda
-from featgraph.dynamic.batches import Batch, on_host, require_choice
+from featgraph.dynamic.batches import Batch, on_host
 from featgraph.dynamic.gpu_memory import (
     GpuMemory,
     begins_of,
@@ -36,7 +36,7 @@ from featgraph.dynamic.gpu_memory import (
     uploaded,
     zeros,
 )
-from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB
 from featgraph.dynamic.kernels_cuda import FEW, FEW_THREADS, Passes
 from featgraph.dynamic.pools import (
     NONE_LEFT,
@@ -47,7 +47,7 @@ from featgraph.dynamic.pools import (
     combined,
     settle,
 )
-from featgraph.dynamic.rows import Array, HostMemory, Spec, Threads, grown, width_of
+from featgraph.dynamic.rows import ALONE, Array, HostMemory, Spec, grown, width_of
 from featgraph.graph.building.gpu_edge_kernels import find_nan
 from featgraph.graph.building.gpu_edges import copied_ends, copied_values, marked, taken
 
@@ -65,8 +65,6 @@ LEAST_SHARED = 4096
 _KEPT_SHARE, _ENTRY = 256, 222
 #: Most slots of the memory through which edges are copied that stays with the pool.
 _MOST_SPARE = 1 << 20
-_MISSING = ("ignore", "error")
-_NO_KINDS = np.empty(0, np.uint8)
 
 
 def gpu_batch(
@@ -85,15 +83,12 @@ def gpu_batch(
     inserts = bool(kinds.any() if is_mask else kinds)
     if inserts and set(columns) ^ set(spec):
         return None
-    for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
-        if name in options:
-            require_choice(options[name], choices, name)
     if isinstance(sources, np.ndarray):
         sources, targets = moved(sources), moved(targets)
     ends = copied_ends(sources, targets, is_shared=True)
     if ends is None:
         return None
-    count, made, marks = ends[0].size, {}, _NO_KINDS
+    count, made, marks = ends[0].size, {}, np.empty(0, np.uint8)
     insertions = count if inserts else 0
     if is_mask:
         marks, insertions = kinds.astype(np.uint8), int(np.count_nonzero(kinds))
@@ -129,13 +124,13 @@ class GpuPlan(Plan):
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, the arguments of `write_values`
     entries : functions that return places and fates of entries
-    gone : uint32, where the edges that leave are listed; None: nowhere
+    gone : uint32, (3 or 4, edges), where the edges that leave are listed; or empty
+    numbers : `Updates.numbers`, or empty
     dead, turned : `GpuRowPool.dead`, and vertices that lose and get its mark
     """
 
     degrees: tuple[Any, ...] = (None, None)
     hub_lengths: Any = None
-    gone: Any = None
     dead: Any = None
     turned: Any = ()
 
@@ -146,6 +141,7 @@ class GpuPlan(Plan):
         super().__init__(sizes[0], sizes[1], bool(d.is_dense))
         self.updates, self.d, self.ends, self.is_few = updates, d, ends, is_few
         self.scratch, self.shift, self.starts = scratch, 1 - d.sides, d.starts
+        self.gone, self.numbers = scratch.none["gone"], scratch.none["given"]
         self.is_idle = d.most == 0 and not self.is_dense
 
     def read(self, is_first: bool) -> None:
@@ -164,6 +160,7 @@ class GpuPlan(Plan):
         count = self.count = sums[passes.ENTRIES]
         size = updates.sources.size
         self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
+        self.moves = sums[passes.COMING] + sums[passes.LEAVING]
         stored = partial(_stored, tail, scratch.begins)
         self.entries = partial(stored, "order", count), partial(stored, "fates", count)
         self.given = partial(stored, "other", size), partial(stored, "at", size)
@@ -261,7 +258,7 @@ class GpuRowPool(RowPool):
                 )  # fmt: skip
             count = int(memory.read(found)[0])
         ends = part_of(listed, 0, count), part_of(listed, room, count)
-        return *ends, _NO_KINDS
+        return *ends, np.empty(0, np.uint8)
 
     def on_host(self) -> Any:
         """Return a copy of the pool on the host, made once a version."""
@@ -282,9 +279,7 @@ class GpuRowPool(RowPool):
 
     # -- plan
 
-    def plan(
-        self, updates: Updates, threads: Threads, *room: int, dense: bool
-    ) -> GpuPlan:
+    def plan(self, updates: Updates, threads: Any, *room: int, dense: bool) -> GpuPlan:
         """Plan the changes of a batch to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
@@ -318,11 +313,10 @@ class GpuRowPool(RowPool):
             ids = memory.upload(np.repeat(on_host(ids), 2))
             self.put("ids", memory.filled((self.slots,), 0, np.uint32))
         updates = Updates(
-            sources, targets, _NO_KINDS, False, 0, 0, False, 0, "keep", columns, False,
-            numbers, ids, is_checked=False,
-        )  # fmt: skip
+            sources, targets, columns, numbers=numbers, ids=ids, is_checked=False
+        )
         room = vertex_count, self.starts.size
-        plan = self.plan(updates, Threads(0), *room, dense=True)
+        plan = self.plan(updates, ALONE, *room, dense=True)
         self.refit(plan, slots_for)
         self.prepare(plan, updates)
         return self.apply(plan)
@@ -371,23 +365,20 @@ class GpuRowPool(RowPool):
 
     # -- scan
 
-    def _moves(self, plan: GpuPlan) -> bool:
-        return bool(plan.sums[passes.COMING] + plan.sums[passes.LEAVING])
-
-    def _lay(
-        self, plan: GpuPlan, counts: Array, regions: Array, short: int
-    ) -> int | None:
+    def _lay(self, plan: GpuPlan, counts: Array, regions: Array, short: int) -> int:
         """Lay rows into free regions, which kernels have done where there are two."""
         del counts
-        cuts = [plan.sums[passes.CUT], short]
-        if len(regions) > 2:  # kernels take the first and the last alone
+        cuts, is_fresh = [plan.sums[passes.CUT], short], plan.fresh is not None
+        if len(regions) != 2:  # kernels take the first and the last alone
             table = memory.upload(_table_of(self, regions))
-            plan.d = plan.d._replace(table=table, regions=len(regions))
-            memory.launch(passes.lay_rows, plan.d.blocks, plan.d, True, threads=THREADS)
+            d = plan.d = plan.d._replace(table=table, regions=len(regions))
+            memory.launch(passes.lay_rows, d.blocks, d, not is_fresh, threads=THREADS)
+            if is_fresh:
+                return 0
             cuts = memory.read(table)[passes.CUTS, : len(regions)].tolist()
         regions[:, 0] += np.diff(cuts, prepend=0)
         if cuts[-1] < short or regions[-1, 0] > regions[-1, 1]:
-            return None
+            return -1
         return bisect_left(cuts, short)
 
     def _find_hubs(self, plan: Any) -> None:
@@ -420,12 +411,7 @@ class GpuRowPool(RowPool):
             super().refit(plan, lambda needed: slots)
         except DeviceMemoryError as error:
             raise NoOtherPool from error
-
-    def _lay_out(self, plan: GpuPlan, fresh: Any, needed: int) -> None:
-        fresh._kept, fresh.dead = self._kept, self.dead
-        table = memory.upload(_table_of(self, [(0, needed)]))
-        plan.d = plan.d._replace(table=table, regions=1)
-        memory.launch(passes.lay_rows, plan.d.blocks, plan.d, False, threads=THREADS)
+        plan.fresh._kept, plan.fresh.dead = self._kept, self.dead
 
     # -- apply
 
@@ -451,7 +437,7 @@ class GpuRowPool(RowPool):
         """List and count edges that get other values: see `RowPool.list_changed`."""
         out = memory.empty((4, plan.count), np.uint32)
         for value, old in zip(plan.values, self._bits()[2:], strict=False):
-            given = *value[:3], updates.has_twins, value is plan.values[0], out
+            given = *value[:3], self.has_twins, value is plan.values[0], out
             plan.over_entries(reads.list_changed, *old, *given)
         at = plan.scratch.begins["summary"] + 8 * passes.CHANGED
         plan.scratch.mirror.read(at, at + 8)
@@ -475,7 +461,7 @@ class GpuRowPool(RowPool):
             plan.dead = grown(dead, capacity, GpuMemory)
             plan.turned = [memory.upload(ids) for ids in updates.turned]
         if updates.numbers is not None:
-            updates.numbers = uploaded(updates.numbers)
+            plan.numbers = uploaded(updates.numbers)
         bits = to = kept = self._bits()
         if new is not self:
             to = kept = new._bits()
@@ -521,18 +507,14 @@ class GpuRowPool(RowPool):
         blocks = min(-(-work // COPY_THREADS), _MOST_BLOCKS)
         if plan.is_few and turns > 1:  # blocks meet between the turns
             launches, blocks = ((0, 2),), self.most_blocks
-        spare, to = d.order, d if new is self else new
+        to, none = d if new is self else new, plan.scratch.none["degrees"]
+        degrees, out_degrees = plan.degrees
         more = (
-            new is not self, ends, kept, numbers, more_kept,
-            plan.scratch.none if plan.gone is None else plan.gone,
-            0 if plan.gone is None else plan.gone.shape[0],
+            new is not self, ends, kept, numbers, more_kept, plan.gone,
             numbers if self.ids is None else self.ids,
-            spare if plan.degrees[1] is None else plan.degrees[1],
-            plan.degrees[1] is not None,
-            numbers if updates.numbers is None else updates.numbers,
-            updates.numbers is not None, updates.number, to.starts, to.stops,
-            to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
-            plan.degrees[0] is not None, new is self and plan.sums[passes.LEAVING] > 0,
+            none if out_degrees is None else out_degrees, plan.numbers, updates.number,
+            to.starts, to.stops, to.classes, none if degrees is None else degrees,
+            new is self and plan.sums[passes.LEAVING] > 0,
         )  # fmt: skip
         for turn in launches:
             given = *turn, turn[1] == turns, *more
@@ -544,7 +526,7 @@ class GpuRowPool(RowPool):
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
         if new.ids is not None and ids is not None:
-            sides = int(updates.has_twins)
+            sides = int(self.has_twins)
             plan.over_entries(reads.write_ids, ids, sides, new.ids)
         if new is self:
             self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
@@ -585,6 +567,8 @@ class _Scratch:
         Of the block (`is_whole`), or of "table" and "summary" alone.
     staged : dict
         Views of its bytes on the host, by name.
+    none : dict
+        Empty arrays by name: arguments of `apply_batch` that a batch does not need.
     """
 
     def __init__(self, size: int, blocks: int, stays: bool) -> None:
@@ -610,12 +594,15 @@ class _Scratch:
         self.bad = part_of(made["summary"].view(np.int32), 2 * passes.BAD, 1)
         self.staged["gate"][0] = 0  # and on the GPU, before each batch
         self.arrays = made | pieces({
-            "none": ((1, 1), np.uint32), "work": ((passes.WORK, size + 1), np.int32),
+            "degrees": ((0,), np.int32), "given": ((0,), np.uint32),
+            "gone": ((0, 1), np.uint32), "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((blocks,), np.int64),
             "digits": ((sorts_cuda.DIGITS, blocks + 1), np.int64),
         })[1]  # fmt: skip
-        self.none, first = self.arrays.pop("none"), passes.SOURCE * (size + 1)
+        absent = "degrees", "given", "gone"
+        self.none = {name: self.arrays.pop(name) for name in absent}
+        first = passes.SOURCE * (size + 1)
         self.sources = part_of(self.arrays["work"], first, size)
 
     def read(self, is_few: bool, is_kept: bool) -> tuple[Array, Any]:
@@ -656,12 +643,9 @@ def pack(pool: GpuRowPool) -> None:
 
     Each is in the shortest run then, as in a pool of `GpuRowPool.refit`.
     """
-    ends, kinds = np.empty(0, np.int32), np.empty(0, np.uint8)
-    none = Updates(
-        ends, ends, kinds, False, KEEP, kernels.ALL, False, 0, "keep", {}, False
-    )  # fmt: skip
-    host, room = pool.on_host(), (pool.vertex_count, pool.starts.size)
-    plan = host.plan(none, Threads(0), *room, dense=True)
+    host, none = pool.on_host(), Updates()
+    room = pool.vertex_count, pool.starts.size
+    plan = host.plan(none, ALONE, *room, dense=True)
     host.refit(plan, lambda needed: pool.slots)
     host.prepare(plan, none)
     made = host.apply(plan)

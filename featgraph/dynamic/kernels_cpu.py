@@ -472,19 +472,24 @@ def place_runs(
 def list_gone(
     part: int, low: int, high: int, rows: _Array, starts: _Array, gone: _Array,
     gone_at: _Array, gone_places: _Array, begins: _Array, ends: _Array,
-    numbers: _Array, ids: _Array, gone_rows: _Array, gone_ends: _Array,
-    gone_numbers: _Array, gone_ids: _Array,
+    numbers: _Array, ids: _Array, listed: _Array,
 ) -> None:  # fmt: skip
-    """List the deleted edges; those of row j are stored from ``begins[j]`` on."""
+    """Store rows, ends, numbers, and ids if there are any, of the deleted edges.
+
+    Those of row j are listed from ``begins[j]`` on.
+    """
     for j in range(low, high):
         _fetch_row(j, high, rows, starts, starts, numbers, 1)
         for k in range(gone[j]):
             at = begins[j] + k
             slot = _int64(starts[rows[j]]) + gone_places[gone_at[j] + k]
-            gone_rows[at], gone_ends[at] = rows[j], ends[slot]
-            gone_numbers[at] = numbers[slot]
+            listed[0, at], listed[1, at], listed[2, at] = (
+                rows[j],
+                ends[slot],
+                numbers[slot],
+            )
             if ids.size:
-                gone_ids[at] = ids[slot]
+                listed[3, at] = ids[slot]
 
 
 @jit

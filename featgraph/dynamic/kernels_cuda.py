@@ -29,17 +29,16 @@ from __future__ import annotations
 from collections import namedtuple
 
 from featgraph.cuda.dialect import cuda, device_function, int32, int64, kernel, uint32
+from featgraph.device.warp import FULL_WARP, lower_bound
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB
 from featgraph.dynamic.sorts_cuda import (
     COUNTS,
-    FULL_WARP,
     THREADS,
     WARPS,
     bits_of,
     digits_of,
     lane_of,
-    lowest,
     meet,
     meet_grid,
     row_at,
@@ -276,7 +275,7 @@ def _number_rows(d):  # type: ignore[no-untyped-def]
 def _list_all_rows(d):  # type: ignore[no-untyped-def]
     """Store the same if all rows are touched: row j is vertex j."""
     for row in range(cuda.grid(1), d.none + 1, threads(d)):
-        first = lowest(d.work[KEYS], int64(0), int64(d.most), row)
+        first = lower_bound(d.work[KEYS], int64(0), int64(d.most), row)
         d.wide[FIRST_OF, row] = first
         if row < d.none:
             d.work[ROW, row] = row
@@ -389,7 +388,7 @@ def _match(d):  # type: ignore[no-untyped-def]
                 key = int64(d.ends[slot]) << 1
                 if d.is_sided != 0:
                     key += int64(d.numbers[slot]) & 1
-                p = lowest(d.wide[PAIR_KEY], p, p_behind, key)
+                p = lower_bound(d.wide[PAIR_KEY], p, p_behind, key)
                 if p < p_behind and d.wide[PAIR_KEY, p] == key:
                     leaves = d.work[NEED, p] == EVERY
                     if d.policy == codes.KEEP:
@@ -444,91 +443,57 @@ def _count_bits(d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _decide_single(p, d, tally):  # type: ignore[no-untyped-def]
-    """Apply the updates of a pair in order, if pairs have at most one edge.
+def _decide(p, d, tally):  # type: ignore[no-untyped-def]
+    """Apply the updates of a pair in order.
 
-    `now` is 0 while the edge is absent, 1 while it is as before the batch, and 2 after
-    entry `last` has inserted it or replaced its value.
-    """
-    now, last, last_is_given = int64(d.work[FOUND, p]), int64(-1), False
-    for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
-        place = d.work[PAIR_PLACES, b]
-        i, e = place >> d.sides, int64(d.work[ENTRY_OF, place])
-        is_given = place & d.sides == 0
-        outcome, fate, head = codes.INSERTED, codes.NOTHING, int64(-1)
-        if d.kinds[i] == 0:
-            outcome = codes.MISSING
-            if now > 0:
-                outcome = codes.DELETED
-            if now > 1:
-                if d.fates[last] == codes.APPENDS and last_is_given:
-                    cuda.atomic.add(tally, BORN, -1)
-                d.fates[last] = d.fates[last] | codes.DEAD
-            now = int64(0)
-        elif now == 0:
-            fate, head, last, now = codes.APPENDS, e, e, int64(2)
-            last_is_given = is_given
-            if is_given:
-                cuda.atomic.add(tally, BORN, 1)
-        elif d.policy == codes.REFUSE:
-            outcome = codes.REPEATED
-        elif d.policy == codes.IGNORE:
-            outcome = codes.IGNORED
-        elif now == 1:
-            fate, head, last, now = codes.REPLACES, e, e, int64(2)
-            outcome, d.wide[PLACE, e] = codes.REPLACED, d.wide[EDGE_AT, p]
-        else:
-            outcome, head = codes.REPLACED, last
-        d.fates[e], d.work[HEAD, e] = fate, head
-        if head >= 0:
-            d.work[SOURCE, head] = i
-        if is_given:
-            d.outcomes[i] = outcome
-            cuda.atomic.add(tally, outcome, 1)
-            if outcome == codes.DELETED:
-                cuda.atomic.add(tally, codes.EDGES, 1)
-
-
-@device_function
-def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
-    """Apply the updates of a pair in order, if pairs may have several edges.
-
-    `left` copies are left of those before the batch. The copies that the batch inserted
-    are a list linked by `HEAD`, beginning with entry `top`, which the next deletion
-    takes: the last one, or the first with ``copies="first"``.
+    `left` edges are left of those before the batch, at most one unless pairs may have
+    copies. Entry `top` is the last one that has inserted an edge that is there, or
+    replaced the value of the edge. Copies that the batch has inserted are a list linked
+    by `HEAD` from `top` on, which the next deletion takes: the last one, or, with
+    ``copies="first"``, the first.
     """
     left, top, tail = int64(d.work[FOUND, p]), int64(-1), int64(-1)
+    keeps = d.policy == codes.KEEP
     for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
         place = d.work[PAIR_PLACES, b]
         i, e = place >> d.sides, int64(d.work[ENTRY_OF, place])
         is_given = place & d.sides == 0
-        outcome, fate, taken = codes.INSERTED, codes.NOTHING, int64(0)
-        d.work[HEAD, e], d.work[SOURCE, e] = -1, i
-        if d.kinds[i] != 0:
-            fate = codes.APPENDS
-            if is_given:
-                cuda.atomic.add(tally, BORN, 1)
-            if d.copies != codes.FIRST:
-                d.work[HEAD, e], top = top, e
-            elif top < 0:
-                top = tail = e
-            else:
-                d.work[HEAD, tail] = e
-                tail = e
-        else:
+        outcome, fate, head, taken = codes.INSERTED, codes.NOTHING, int64(-1), int64(0)
+        if d.kinds[i] == 0:
             if d.copies == codes.ALL:
                 taken, left = left, int64(0)
             elif left > 0 and (d.copies == codes.FIRST or top < 0):
                 taken = int64(1)
                 left -= 1
             while top >= 0 and (d.copies == codes.ALL or taken == 0):
-                if d.order[top] & d.sides == 0:
-                    cuda.atomic.add(tally, BORN, -1)
-                d.fates[top] = codes.APPENDS | codes.DEAD
-                top = int64(d.work[HEAD, top])
-                taken += 1
+                if d.fates[top] == codes.APPENDS:
+                    taken += 1
+                    if d.order[top] & d.sides == 0:
+                        cuda.atomic.add(tally, BORN, -1)
+                d.fates[top] = d.fates[top] | codes.DEAD
+                top = int64(d.work[HEAD, top]) if keeps else int64(-1)
             outcome = codes.DELETED if taken > 0 else codes.MISSING
-        d.fates[e] = fate
+        elif keeps or (left == 0 and top < 0):
+            fate = codes.APPENDS
+            if is_given:
+                cuda.atomic.add(tally, BORN, 1)
+            if keeps and d.copies == codes.FIRST and top >= 0:
+                d.work[HEAD, tail] = e
+            else:
+                head, top = top if keeps else e, e
+            tail = e
+        elif d.policy == codes.REFUSE:
+            outcome = codes.REPEATED
+        elif d.policy == codes.IGNORE:
+            outcome = codes.IGNORED
+        else:
+            outcome = codes.REPLACED
+            if top < 0:
+                fate, top, d.wide[PLACE, e] = codes.REPLACES, e, d.wide[EDGE_AT, p]
+            head = top
+        d.fates[e], d.work[HEAD, e], d.work[SOURCE, e] = fate, head, i
+        if head >= 0 and not keeps:
+            d.work[SOURCE, head] = i
         if is_given:
             d.outcomes[i] = outcome
             cuda.atomic.add(tally, outcome, 1)
@@ -547,10 +512,7 @@ def _decide_all(d, tally):  # type: ignore[no-untyped-def]
         tally[k] = 0
     cuda.syncthreads()
     for p in range(cuda.grid(1), d.summary[PAIRS], threads(d)):
-        if d.policy == codes.KEEP:
-            _decide_copies(p, d, tally)
-        else:
-            _decide_single(p, d, tally)
+        _decide(p, d, tally)
     cuda.syncthreads()
     for k in range(cuda.threadIdx.x, _TALLIES, cuda.blockDim.x):
         cuda.atomic.add(d.summary, k, tally[k])
@@ -644,7 +606,7 @@ def _take_runs(d):  # type: ignore[no-untyped-def]
         size_class, j = int64(d.work[TAKE_CLASS, i]), d.work[TAKE_ROW, i]
         if size_class < CLASS_COUNT:
             run = d.table[BEGINS, size_class] + i
-            run -= lowest(d.work[TAKE_CLASS], int64(0), i, size_class)
+            run -= lower_bound(d.work[TAKE_CLASS], int64(0), i, size_class)
             if run < d.table[STOPS, size_class]:
                 d.wide[TARGET, j], d.wide[NEEDS, j] = d.runs[run], 0
 
@@ -659,7 +621,7 @@ def _cut_regions(d):  # type: ignore[no-untyped-def]
         base, laid = int64(0), d.wide[NEEDS]
         for r in range(d.regions):
             room = base + d.table[ENDS, r] - d.table[FREE, r]
-            behind = lowest(laid, int64(0), d.summary[COUNT] + 1, room + 1)
+            behind = lower_bound(laid, int64(0), d.summary[COUNT] + 1, room + 1)
             base = max(base, laid[behind - 1])
             d.table[CUTS, r] = base
         d.summary[CUT] = d.table[CUTS, 0]

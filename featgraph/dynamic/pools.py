@@ -146,6 +146,8 @@ class RowPool:
         self.along, self.is_twice, self.spec = along, is_twice, spec
         #: Whether an entry of a row needs its direction besides its other end.
         self.is_sided = along == "both"
+        #: Whether both entries of an edge have an id: the graph is undirected.
+        self.has_twins = is_twice and not self.is_sided
         dtype = wide_slots(slots)
         zeros = self.memory.zeros
         self.starts, self.stops = (zeros(vertex_capacity, dtype) for _ in range(2))
@@ -317,6 +319,7 @@ class RowPool:
         plan.tally = tally = np.add.reduce(tallies)
         plan.came, plan.left = int(tally[kernels.CAME]), int(tally[kernels.GONE])
         plan.wanted, plan.freed = tally[kernels.WANTED :].reshape(2, -1)
+        plan.moves = int(tally[kernels.MOVES])
         return plan
 
     def filled(
@@ -413,13 +416,13 @@ class RowPool:
         """
         plan.region, plan.top = self.region, self.top
         self._find_hubs(plan)
-        if not self._moves(plan):
+        if not plan.moves:
             return True
         counts = np.minimum(plan.wanted, self.queues.counts)
         short, used = int((plan.wanted - counts) @ numba_kernels().SIZES), counts.copy()
         regions = _regions(self, short, used)
         passed = self._lay(plan, counts, regions, short)
-        if passed is None:
+        if passed < 0:
             return False
         # Rows go on in the region that they ended in. The others are split into runs.
         *free, (plan.top, _) = regions.tolist()
@@ -430,21 +433,19 @@ class RowPool:
         self.queues.reserve(plan.freed + np.bincount(sizes, minlength=used.size))
         return True
 
-    def _moves(self, plan: Any) -> bool:
-        """Return whether any row changes its run; if none does, set `plan.targets`."""
-        if plan.tally[numba_kernels().MOVES]:
-            return True
-        plan.targets = plan.starts[plan.rows]
-        return False
-
-    def _lay(self, plan: Any, counts: Array, regions: Array, short: int) -> int | None:
+    def _lay(self, plan: Any, counts: Array, regions: Array, short: int) -> int:
         """Set the targets of rows: `counts` runs of each class, then parts of regions.
 
         Bounds of `regions` become those of the free slots that are left. Return the
-        number of regions that rows have gone past, or None if the rows do not fit.
-        `short` is how many slots the regions must provide.
+        number of regions that rows have gone past; -1 if the rows do not fit. `short`
+        is how many slots the regions must provide.
         """
-        return _place(self.queues, plan, plan, counts, regions)
+        old = plan if plan.fresh is None else plan.fresh
+        plan.targets = np.empty(plan.rows.size, old.starts.dtype)
+        return numba_kernels().place_runs(  # type: ignore[no-any-return]
+            plan.rows, old.starts, old.classes, plan.chosen, self.queues.runs,
+            self.queues.table[0], counts, regions, plan.targets,
+        )  # fmt: skip
 
     def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
@@ -468,15 +469,10 @@ class RowPool:
         fresh = type(self)(self.along, self.is_twice, slots, capacity, self.spec)
         if self.ids is not None:
             fresh.ids = self.memory.zeros(fresh.slots, np.uint32)
-        self._lay_out(plan, fresh, needed)
         fresh.top = plan.top = needed
         plan.fresh = fresh
+        self._lay(plan, np.zeros_like(plan.wanted), np.array([[0, needed]]), needed)
         self._find_hubs(plan)
-
-    def _lay_out(self, plan: Any, fresh: RowPool, needed: int) -> None:
-        """Set the targets of all rows: one behind the other in the new pool."""
-        none, whole = np.zeros_like(plan.wanted), np.array([[0, needed]])
-        _place(self.queues, plan, fresh, none, whole)
 
     def _bits(self) -> list[tuple[Any, int]]:
         """Return arrays over slots as flat unsigned integers, with elements per slot.
@@ -501,15 +497,14 @@ class RowPool:
         if not plan.left:
             return NONE_LEFT, NONE_LEFT[0]
         ids = NONE_LEFT[0] if self.ids is None else self.ids
-        left = np.empty((3, plan.left), np.uint32)
-        own = np.empty(plan.left if ids.size else 0, np.uint32)
-        plan.left_ends = left[1].view(np.int32)
+        left = np.empty((3 + (ids.size > 0), plan.left), np.uint32)
         plan.share(
             numba_kernels().list_gone, plan.rows, plan.starts, plan.gone, plan.gone_at,
             plan.gone_places, plan.gone.cumsum() - plan.gone, self.ends, self.numbers,
-            ids, left[0].view(np.int32), plan.left_ends, left[2], own,
+            ids, left,
         )  # fmt: skip
-        return left, own
+        plan.left_ends = left[1].view(np.int32)
+        return left, left[3] if ids.size else NONE_LEFT[0]
 
     def ids_for(self, plan: Any, free: Any, next_id: int, room: int) -> Any:
         """Return ids of inserted edges, by number of entry.
@@ -548,6 +543,8 @@ class RowPool:
             If weights to be added have no sum in their type.
         """
         new, order = self if plan.fresh is None else plan.fresh, plan.order
+        if plan.targets is None:  # no row moves
+            plan.targets = plan.starts[plan.rows]
         is_last = updates.rule == "last"
         plan.degrees = grown(self.degrees, self.degrees.size and plan.starts.size)
         plan.out_degrees, plan.out_counts = self.out_degrees, self.out_counts
@@ -568,7 +565,7 @@ class RowPool:
             plan.values.append((values, of))
         written = [(plan.ends, own), (numbers, own), *plan.values]
         if self.ids is not None:
-            is_shared = np.uint32(not updates.has_twins)  # one id for both entries
+            is_shared = np.uint32(not self.has_twins)  # one id for both entries
             written.append((updates.ids[order & ~is_shared], own))
         last = 2 + len(self.columns)
         for k, ((old, width), (to, _), (values, of)) in enumerate(
@@ -632,18 +629,6 @@ class RowPool:
         made.columns = {name: copies(column) for name, column in self.columns.items()}
         made.queues, made._kept, made._flat = self.queues.copy(), {}, None
         return made
-
-
-def _place(
-    queues: Queues, plan: Any, old: Any, counts: Array, regions: Array
-) -> int | None:
-    """Set the targets of rows, which have the starts and classes of `old`."""
-    plan.targets = np.empty(plan.rows.size, old.starts.dtype)
-    passed = numba_kernels().place_runs(
-        plan.rows, old.starts, old.classes, plan.chosen, queues.runs, queues.table[0],
-        counts, regions, plan.targets,
-    )  # fmt: skip
-    return None if passed < 0 else int(passed)
 
 
 def _regions(pool: RowPool, short: int, used: Array) -> Array:

@@ -24,8 +24,8 @@ from featgraph.base.dataclass import dataclass, field
 from featgraph.base.interrupts import import_whole
 
 __all__ = [
-    "ALONE", "HUB", "NONE", "SHARED", "Array", "HostMemory", "HostPlan", "Plan",
-    "Queues", "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots",
+    "ALONE", "HUB", "NONE", "NO_KINDS", "SHARED", "Array", "HostMemory", "HostPlan",
+    "Plan", "Queues", "Spec", "Threads", "Updates", "edges_of", "grown", "living_slots",
     "ranges", "width_of",
 ]  # fmt: skip
 
@@ -40,6 +40,8 @@ SHARED = 1 << 14
 _PIECES = 16
 #: No vertices.
 NONE = np.empty(0, np.int32)
+#: No marks of insertions. The type is that of others: the loops are compiled once.
+NO_KINDS = np.empty(0, np.uint8)
 
 
 class HostMemory:
@@ -255,6 +257,8 @@ class Updates:
     ----------
     sources, targets : int32, (M,)
         Negative for an update without effect, such as a loop that is dropped.
+    columns : dict of arrays, (M,) or (M, width)
+        Values of insertions.
     kinds : uint8, (M,)
         1 for an insertion, 0 for a deletion.
     deletes : bool
@@ -268,10 +272,6 @@ class Updates:
         The insertion number of update 0.
     rule : str
         The policy of the graph for repeated edges, as a word.
-    columns : dict of arrays, (M,) or (M, width)
-        Values of insertions.
-    has_twins : bool
-        Whether the graph is undirected.
     numbers : uint32, (M,), optional
         Even entries of `RowPool.numbers`, in place of those that follow from `number`.
     ids : uint32, (2 M,)
@@ -289,17 +289,16 @@ class Updates:
         `RowPool.plan`.
     """
 
-    sources: Array
-    targets: Array
-    kinds: Array
-    deletes: bool
-    policy: int
-    copies: int
-    looks: bool
-    number: int
-    rule: str
-    columns: dict[str, Array]
-    has_twins: bool
+    sources: Array = field(default_factory=NONE.view)
+    targets: Array = field(default_factory=NONE.view)
+    columns: dict[str, Array] = field(default_factory=dict)
+    kinds: Array = field(default_factory=NO_KINDS.view)
+    deletes: bool = False
+    policy: int = 0
+    copies: int = 0
+    looks: bool = False
+    number: int = 0
+    rule: str = "keep"
     numbers: Array | None = None
     ids: Any = field(default_factory=NONE.view)
     is_checked: bool = True
@@ -329,6 +328,8 @@ class Plan:
         The number of edges that rows gain, and that they lose.
     wanted, freed : int64, (classes,)
         The number of runs that rows take, and that they leave.
+    moves : int
+        0 if no row changes its run.
     hubs : int32
         `RowPool.hubs` after the batch.
     writes, values : list of tuple
@@ -379,13 +380,15 @@ class HostPlan(Plan):
     gone_at, gone_places : int64 and int32
         Indices in row j of its deleted edges, ascending, from ``gone_at[j]`` on.
     starts, stops, classes : rows before the batch, with entries for all vertices
-    chosen, targets : by row: class and first slot of its run afterwards
+    chosen, targets : by row: class and first slot of its run afterwards; targets are
+        None until `RowPool.prepare` if no row changes its run
     left_ends : int32, `ends` of the deleted edges, in the order of rows
     degrees, out_degrees, out_counts : those of the pool, with room for more entries
     shift : the left shift that makes `order` such numbers: 0 here, 0 or 1 on a GPU
     """
 
     shift = 0
+    targets: Any = None
     gone_places = left_ends = NONE
 
     def __init__(

@@ -15,14 +15,13 @@ from featgraph.cuda.dialect import (
     uint32,
     uint64,
 )
+from featgraph.device.warp import FULL_WARP, lower_bound
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked
 from featgraph.dynamic.sorts_cuda import (
     COPY_THREADS,
-    FULL_WARP,
     lane_of,
-    lowest,
     meet_grid,
     row_at,
     share_of_grid,
@@ -212,15 +211,15 @@ def take_values(d, column, out):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _leave(d, j, mark, slot, gone, lists, ids, degrees, counts):  # type: ignore[no-untyped-def]
+def _leave(d, j, mark, slot, gone, ids, degrees):  # type: ignore[no-untyped-def]
     """List an edge that leaves row j, and subtract it from the degree of its end."""
-    if lists > 0:
+    if gone.shape[0] > 0:
         to = gone_before(mark, d)
         gone[0, to], gone[1, to] = d.work[passes.ROW, j], d.ends[slot]
         gone[2, to] = d.numbers[slot]
-        if lists > 3:
+        if gone.shape[0] > 3:
             gone[3, to] = ids[slot]
-    if counts:
+    if degrees.size > 0:
         cuda.atomic.add(degrees, d.ends[slot], -1)
 
 
@@ -262,7 +261,7 @@ def _move(old, place, new, now, width, column, more_old, more_new):  # type: ign
 @device_function
 def _copy_part(  # type: ignore[no-untyped-def]
     d, low, high, first, column, is_fresh, is_back, old, width, new, kept, more_old,
-    more_new, more_kept, gone, lists, ids, degrees, counts,
+    more_new, more_kept, gone, ids, degrees,
 ):  # fmt: skip
     """Copy one element of the edges in a part, which begins in row `first`."""
     lane, last = int64(cuda.threadIdx.x) & 31, d.summary[passes.COUNT] - 1
@@ -289,10 +288,7 @@ def _copy_part(  # type: ignore[no-untyped-def]
                         now += less - gone_before(mark, d)
                         is_left = not is_marked(mark, d)
                         if not is_left and gone is not None and not is_back:
-                            j = row + holder
-                            _leave(
-                                d, j, mark, slot, gone, lists, ids, degrees, counts
-                            )  # fmt: skip
+                            _leave(d, row + holder, mark, slot, gone, ids, degrees)
                 stays = stays and not is_fresh
                 if is_left and stays and now - there < low:
                     if is_back:
@@ -352,8 +348,8 @@ def _behind(e, j, d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _write_rows(  # type: ignore[no-untyped-def]
-    d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
-    has_degrees, frees, out_degrees, counts_out,
+    d, given, number, ends, numbers, starts, stops, classes, degrees, frees,
+    out_degrees,
 ):  # fmt: skip
     """Write ends and numbers of inserted edges, rows, and queues.
 
@@ -367,24 +363,24 @@ def _write_rows(  # type: ignore[no-untyped-def]
             slot = _behind(e, d.work[passes.ROW_OF, e], d)
             ends[slot] = d.work[passes.END, place]
             own = 2 * (int64(number) + i)
-            if is_given:
+            if given.size > 0:
                 own = int64(given[i])
             numbers[slot] = own + side
-            if counts_out:
+            if out_degrees.size > 0:
                 cuda.atomic.add(out_degrees, ends[slot], 1)
     for j in range(cuda.grid(1), d.summary[passes.COUNT], cuda.gridsize(1)):
         row, target = d.work[passes.ROW, j], d.wide[passes.TARGET, j]
         length = d.wide[passes.LENGTH, j]
         starts[row], stops[row] = target, target + length
         classes[row] = d.work[passes.CHOSEN, j]
-        if has_degrees:
+        if degrees.size > 0:
             degrees[row] = length
         if frees:
             # Of the row of that rank.
             size_class = int64(d.work[passes.FREE_CLASS, j])
             if size_class < codes.CLASS_COUNT:
                 to = d.table[passes.STOPS, size_class] + j
-                to -= lowest(d.work[passes.FREE_CLASS], int64(0), j, size_class)
+                to -= lower_bound(d.work[passes.FREE_CLASS], int64(0), j, size_class)
                 d.runs[to] = d.wide[passes.START, d.work[passes.FREE_ROW, j]]
 
 
@@ -395,36 +391,36 @@ def copy_rows(d, first, last, is_fresh, old, width, new, kept):  # type: ignore[
         if turn > first:
             meet_grid(d)
         _copy(
-            d, is_fresh, turn == 1, old, width, new, kept, None, None, None, None, 0,
-            None, None, False,
+            d, is_fresh, turn == 1, old, width, new, kept, None, None, None, None, None,
+            None,
         )  # fmt: skip
 
 
 @kernel(cache=True, launch_bounds=(COPY_THREADS, 1))
 def apply_batch(  # type: ignore[no-untyped-def]
-    d, first, last, writes, is_fresh, ends, kept_ends, numbers, kept_numbers, gone,
-    lists, ids, out_degrees, counts_out, given, is_given, number, starts, stops,
-    classes, degrees, has_degrees, frees,
+    d, first, last, writes, is_fresh, ends, kept_ends, numbers, kept_numbers, gone, ids,
+    out_degrees, given, number, starts, stops, classes, degrees, frees,
 ):  # fmt: skip
     """List deleted edges, copy edges, and write inserted edges and rows.
 
-    Row k of `gone`, k < `lists`, is for the rows, ends, numbers or ids of deleted
-    edges. The launch runs the turns `first` to `last` - 1: turn 0 copies edges, and
-    turn 1 those from `kept` (`_copy`); between two turns, all blocks wait for each
-    other. With `writes`, inserted edges and rows are written: behind turn 0 where rows
-    lose edges and get others, which may have their slots.
+    The rows of `gone` are for the rows, ends, numbers and ids of deleted edges. `gone`,
+    `given` and degrees are empty where there are none. The launch runs the turns
+    `first` to `last` - 1: turn 0 copies edges, and turn 1 those from `kept` (`_copy`);
+    between two turns, all blocks wait for each other. With `writes`, inserted edges and
+    rows are written: behind turn 0 where rows lose edges and get others, which may have
+    their slots.
     """
     for turn in range(first, last):
         if turn > first:
             meet_grid(d)
         _copy(
             d, is_fresh, turn == 1, d.ends, 1, ends, kept_ends, d.numbers, numbers,
-            kept_numbers, gone, lists, ids, out_degrees, counts_out,
+            kept_numbers, gone, ids, out_degrees,
         )  # fmt: skip
     if writes:
         _write_rows(
-            d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
-            has_degrees, frees, out_degrees, counts_out,
+            d, given, number, ends, numbers, starts, stops, classes, degrees, frees,
+            out_degrees,
         )  # fmt: skip
 
 

@@ -15,8 +15,8 @@ from featgraph.cuda.dialect import (
     int64,
     uint32,
 )
+from featgraph.device.warp import FULL_WARP, lower_bound, sum_before
 
-FULL_WARP = 0xFFFFFFFF
 #: Threads and warps of a block: with up to 96 registers a thread, one block fills a
 #: multiprocessor. Then the most values of a digit.
 THREADS, WARPS, DIGITS = 640, 20, 256
@@ -81,22 +81,10 @@ def share_of_grid(count, step):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def warp_sums(own, lane):  # type: ignore[no-untyped-def]
-    """Return the sum over a warp's lanes up to this one."""
-    here, offset = int64(own), int32(1)
-    while offset < 32:
-        other = cuda.shfl_up_sync(FULL_WARP, here, offset)
-        if lane >= offset:
-            here += other
-        offset += offset
-    return here
-
-
-@device_function
 def block_sums(own, parts):  # type: ignore[no-untyped-def]
     """Return the sum over a block's threads before this one, and over all of them."""
     lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
-    here = warp_sums(own, lane)
+    here = sum_before(int64(own)) + own
     cuda.syncthreads()
     if lane == 31:
         parts[warp] = here
@@ -136,10 +124,10 @@ def spread(values, count, d, parts):  # type: ignore[no-untyped-def]
         place = begin + lane
         # Loaded here, so that the sums below do not wait for memory.
         later = values[place + 32] if place + 32 < high else int64(0)
-        here = warp_sums(own, lane)
+        before = sum_before(own)
         if place < high:
-            values[place] = base + here - own
-        base += cuda.shfl_sync(FULL_WARP, here, 31)
+            values[place] = base + before
+        base += cuda.shfl_sync(FULL_WARP, before + own, 31)
         own = later
     meet(d)
 
@@ -191,10 +179,10 @@ def _sum_digits(used, d):  # type: ignore[no-untyped-def]
             block, count = base + lane, int64(0)
             if block < d.blocks:
                 count = d.digits[value, block]
-            here = warp_sums(count, lane)
+            here = sum_before(count)
             if block < d.blocks:
-                d.digits[value, block] = before + here - count
-            before += cuda.shfl_sync(FULL_WARP, here, 31)
+                d.digits[value, block] = before + here
+            before += cuda.shfl_sync(FULL_WARP, here + count, 31)
         if lane == 0:
             d.digits[value, d.blocks] = before
     meet(d)
@@ -291,7 +279,7 @@ def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
         high = low + 1
         while high < count and at[high] <= number:
             low, high, step = high, min(high + step, int64(count)), step + step
-    return lowest(at, low, high, number + 1) - 1
+    return lower_bound(at, low, high, number + 1) - 1
 
 
 @device_function
@@ -306,15 +294,3 @@ def lane_of(ends, number):  # type: ignore[no-untyped-def]
             found += step
         step >>= 1
     return found
-
-
-@device_function
-def lowest(values, low, high, value):  # type: ignore[no-untyped-def]
-    """Return the first place of a value, or of one above it, in an ascending range."""
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low

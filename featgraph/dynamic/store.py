@@ -289,6 +289,8 @@ class EdgeStore:
         Arrays on a GPU are checked and copied there if that is where the graph is,
         unless the host has to check them.
         """
+        require_choice(options.get("copies", "all"), tuple(_CHOICES), "copies")
+        require_choice(options.get("missing", "ignore"), ("ignore", "error"), "missing")
         given = sources, targets, kinds, columns, self.columns
         if self.target == "cuda" and not by_host:
             from featgraph.dynamic.gpu_pools import gpu_batch  # imports the dialect
@@ -568,10 +570,9 @@ class _Step:
         copies = _CHOICES[batch.copies] if policy == kernels.KEEP else kernels.ALL
         deletes = batch.insertions < sources.size
         self.updates = Updates(
-            sources, targets, batch.kinds, deletes, policy, copies,
+            sources, targets, batch.columns or {}, batch.kinds, deletes, policy, copies,
             deletes or policy != kernels.KEEP, store.next_number, store.duplicates,
-            batch.columns or {}, not store.directed, is_checked=is_here,
-            no_loops=store.loops != "keep",
+            is_checked=is_here, no_loops=store.loops != "keep",
             turned=(self.vertices, batch.deaths),
         )  # fmt: skip
 

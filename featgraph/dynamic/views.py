@@ -572,9 +572,7 @@ class RunArrays:
         """Return ids, ends, numbers and columns of edges by slot along "in"."""
         self._store.give_ids()
         pool = self._store.pool("in")
-        ends, numbers, columns, ids = pool.edges_at(
-            pool.memory.placed(slots.astype(pool.starts.dtype))
-        )
+        ends, numbers, columns, ids = pool.edges_at(pool.memory.placed(slots))
         return (*map(on_host, (ids, ends, numbers)), columns)
 
     def ids_since(self, version: int, number: int, numbering: int) -> Array | None:

@@ -307,6 +307,17 @@ def random_batch(rng: Any, store: EdgeStore, size: int, share: float) -> Batch:
     return store.checked(*ends, kinds, weights, store.vertex_count)
 
 
+def test_a_batch_without_edges_compiles_no_loop_again() -> None:
+    """The type of its marks of insertions, of which it has none, is that of others."""
+    store = EdgeStore.from_edges([0], [1], vertex_count=2)
+    store.apply(store.checked([1], [0], True, {}, 2))
+    loops = pools.numba_kernels().plan_rows
+    before = loops.signatures
+    store.apply(Batch(births=2))
+    store.compact()
+    assert loops.signatures == before
+
+
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("duplicates", ["keep", "last", "sum"])
 def test_threads_have_the_bits_of_one(
