@@ -21,6 +21,7 @@ from featgraph.cuda.dialect import (
     uint32,
     uint64,
 )
+from featgraph.device.warp import lower_bound
 from featgraph.dynamic.rows_cuda import mark_rows
 from featgraph.dynamic.triangles import Array, Counter
 
@@ -43,23 +44,16 @@ READ_SHARE, FEW_READ = 8, 1 << 22
 
 
 @device_function
-def _lower(keys, key):  # type: ignore[no-untyped-def]
-    """Return the number of keys below one, of sorted keys."""
-    low, high = int64(0), int64(keys.size)
-    while low < high:
-        middle = (low + high) >> 1
-        if keys[middle] < key:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _before(keys, vertex):  # type: ignore[no-untyped-def]
+    """Return the number of edges in a set that are of lower vertices."""
+    return lower_bound(keys, int64(0), int64(keys.size), int64(vertex) << 32)
 
 
 @device_function
 def _is_in(keys, u, v):  # type: ignore[no-untyped-def]
     """Return whether a set has an edge."""
     key = int64(u) << 32 | int64(v)
-    place = _lower(keys, key)
+    place = lower_bound(keys, int64(0), int64(keys.size), key)
     return place < keys.size and keys[place] == key
 
 
@@ -114,9 +108,9 @@ def count_corners(  # type: ignore[no-untyped-def]
             a, b = b, a
         start_a, start_b = int64(starts[a]), int64(starts[b])
         of_a, of_b = int64(stops[a]) - start_a, int64(stops[b]) - start_b
-        more_a, more_b = _lower(beside, a << 32), _lower(beside, b << 32)
-        all_a = of_a + _lower(beside, (a + 1) << 32) - more_a
-        all_b = of_b + _lower(beside, (b + 1) << 32) - more_b
+        more_a, more_b = _before(beside, a), _before(beside, b)
+        all_a = of_a + _before(beside, a + 1) - more_a
+        all_b = of_b + _before(beside, b + 1) - more_b
         part, used = int64(item % parts), min(int64(parts), all_a // length + 1)
         if part >= used:
             continue
