@@ -10,8 +10,9 @@ import numpy as np
 
 import featgraph as fg
 from featgraph import algorithms
+from tests.dynamic.model import drawn_updates
 
-__all__ = ["batches_to", "reached", "verify"]
+__all__ = ["batches_to", "draw_batch", "living_of", "reached", "verify"]
 
 Rng = np.random.Generator
 
@@ -46,6 +47,28 @@ def reached(
             weights=(rng.integers(1, 64, count) / 8).astype(np.float32),
         )  # fmt: skip
     return graph
+
+
+def living_of(graph: fg.Graph) -> Any:
+    """Return a mask of the living vertices."""
+    return np.ones(graph.vertex_count, bool) if graph.living is None else graph.living
+
+
+def draw_batch(rng: Rng, graph: fg.DynamicGraph, kind: str = "any") -> None:
+    """Apply drawn updates; vertices come, and some die.
+
+    Of kind "acyclic", edges lead to higher ids; "grows" and "simple" delete nothing.
+    """
+    grows = kind in {"grows", "simple"}
+    graph.insert_vertices(int(rng.choice([0, 0, 1, 2])))
+    if graph.living_count > 20 and not grows and rng.random() < 0.15:
+        graph.delete_vertices(np.flatnonzero(living_of(graph))[-2:-1])
+    size, deletes = int(rng.choice([0, 1, 8, 16])), rng.choice([0, 0.4, 0.7])
+    ends, insert, _ = drawn_updates(rng, graph._store, size, deletes)
+    ends = np.sort(ends, axis=0) if kind == "acyclic" else ends
+    copies = str(rng.choice(["all", "first"]))
+    weights = rng.integers(1, 40, size)
+    graph.update(*ends, insert | grows, weights=weights, copies=copies)
 
 
 def verify(name: str, options: dict[str, Any], *given: Any) -> None:
