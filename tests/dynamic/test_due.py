@@ -313,6 +313,21 @@ def test_no_other_vertex_is_due(name: str) -> None:
             go_on(name, state)
 
 
+@pytest.mark.parametrize("name", ["own degrees", "counts"])
+def test_a_loop_of_an_undirected_graph_is_one_edge(name: str) -> None:
+    graph = fg.DynamicGraph.from_edges(
+        [3, 3, 0], [1, 2, 1], weights=[1, 1, 1], directed=False, target="cpu"
+    )
+    state = make_state(name, graph)
+    go_on(name, state)
+    for sources, targets, insert in (
+        ([3, 3, 3], [1, 2, 3], [False, False, True]), ([0, 0], [1, 0], [False, True]),
+    ):  # fmt: skip
+        graph.update(sources, targets, insert, weights=[1] * len(sources))
+        go_on(name, state)
+        np.testing.assert_array_equal(state["y"], begin_anew(name, graph))
+
+
 # -- writes to some entries
 
 
