@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -68,18 +69,21 @@ class Batches(stateful.RuleBasedStateMachine):
             "shares": st.sampled_from([(8, 4), (0, 0), (0, 0), (0, 1)]),
             "built": st.sampled_from(["in", "out", "both"]),
             "has_ids": st.booleans(),
+            "is_shared": st.booleans(),
             "directed": st.booleans(),
             "duplicates": st.sampled_from(
                 ["keep", "keep", "last", "last", "first", "error", "sum", "min", "max"]
             ),
             "loops": st.sampled_from(["keep", "keep", "drop", "error"]),
-            "capacity": st.sampled_from([None, None, 300]),
+            "capacity": st.sampled_from([None, None, 128]),
         })
     )  # fmt: skip
     def begin(self, options: dict[str, Any]) -> None:
-        names = "count", "columns", "shares", "built", "has_ids"
-        count, columns, shares, built, has_ids = map(options.pop, names)
+        names = "count", "columns", "shares", "built", "has_ids", "is_shared"
+        count, columns, shares, built, has_ids, is_shared = map(options.pop, names)
         self.patch = pytest.MonkeyPatch()
+        if is_shared:  # threads share each batch
+            self.patch.setattr(rows, "SHARED", 0)
         set_shares(self.patch, *shares)
         duplicates = options["duplicates"]
         if duplicates in {"sum", "min", "max"} and columns == "several":
@@ -134,8 +138,9 @@ class Batches(stateful.RuleBasedStateMachine):
             fail_in_turn(self.store, batch)
         try:
             result = self.store.apply(batch)
-        except DeviceMemoryError:
-            assert self.store.capacity is not None
+        except DeviceMemoryError as error:
+            if "(capacity=)" not in str(error):
+                raise
             return
         changes = {"inserted", "replaced", "deleted"} & set(outcomes)
         model.version += bool(changes)
@@ -308,26 +313,6 @@ def random_batch(rng: Any, store: EdgeStore, size: int, share: float) -> Batch:
 
 
 @pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("duplicates", ["keep", "last", "sum"])
-def test_threads_have_the_bits_of_one(
-    monkeypatch: pytest.MonkeyPatch, rng: Any, directed: bool, duplicates: str
-) -> None:
-    options = {"directed": directed, "duplicates": duplicates}
-    alone = random_store(rng, 300, 2000, **options)
-    alone.pool("out")
-    alone.give_ids()
-    shared = alone.copy()
-    for size in (1, 40, 700):
-        batch = random_batch(rng, alone, size, 0.6)
-        alone.apply(batch)
-        with monkeypatch.context() as patch:
-            patch.setattr(rows, "SHARED", 0)
-            shared.apply(batch)
-        assert kept(shared) == kept(alone)
-        audit(shared)
-
-
-@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("duplicates", POLICIES)
 @pytest.mark.parametrize("loops", ["keep", "drop", "error"])
 def test_first_edges_are_as_a_batch_leaves_them(
@@ -365,38 +350,50 @@ def test_first_edges_are_as_a_batch_leaves_them(
             assert np.array_equal(edges_in(made)[3]["weight"], graph.weights)
 
 
-@pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize(
-    ("duplicates", "copies"),
-    [("keep", "all"), ("keep", "first"), ("keep", "last"), ("first", "all"),
-     ("last", "all"), ("sum", "all"), ("min", "all"), ("max", "all")],
-)  # fmt: skip
-def test_insertions_and_deletions_of_few_pairs(
-    directed: bool, duplicates: str, copies: str
-) -> None:
-    with begun(
-        count=3, columns="weight", built="both", has_ids=True, directed=directed,
-        duplicates=duplicates,
-    ) as machine:  # fmt: skip
-        for turn, size in enumerate([1, 7, 9, 40, 3, 40, 12, 30]):
-            machine.patch.setattr(stores, "MERGE_SHARE", 8 * (turn % 3 == 2))
-            machine.give_ids()  # batches that lay out all rows drop them
-            options = {"copies": copies, "missing": "ignore"}
-            machine.update(
-                size=size, seed=turn, options=options, fails=False, deletes=0.45
-            )
-            machine.is_as_the_model()
-
-
 @contextmanager
 def begun(**options: Any) -> Iterator[Any]:
     """Yield a store and its model for rules that a test calls."""
     machine: Any = Batches()
-    machine.begin({"loops": "keep", "capacity": None, "shares": (0, 0)} | options)
+    machine.begin({"loops": "keep", "capacity": None, "is_shared": False} | options)
     try:
         yield machine
     finally:
         machine.teardown()
+
+
+def walk(seed: int, count: int = 6) -> None:
+    """Apply drawn batches to a store and its model, and compare them after each."""
+    rng = np.random.default_rng(seed)
+
+    def choose(*choices: Any) -> Any:
+        return choices[rng.integers(len(choices))]
+
+    options = {
+        "directed": choose(True, False), "count": count,
+        "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
+        "columns": choose("weight", "weight", "half", "several"),
+        "shares": choose((0, 0), (0, 0), (0, 0), (8, 4)), "built": choose("in", "both"),
+        "has_ids": choose(True, False),
+    }  # fmt: skip
+    with begun(**options) as machine:
+        for _ in range(14):
+            what = rng.integers(12)
+            if what == 0:
+                machine.delete_vertices(seed=int(rng.integers(1 << 16)), fails=False)
+            elif what == 1:
+                machine.insert_vertices(count=choose(1, 2))
+            else:
+                machine.update(
+                    size=choose(1, 3, 9, 33), seed=int(rng.integers(1 << 16)),
+                    deletes=choose(0.0, 0.3, 0.5, 1.0), fails=False,
+                    options={"copies": choose("all", "first", "last")},
+                )  # fmt: skip
+            machine.is_as_the_model()
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_insertions_and_deletions_of_few_pairs(seed: int) -> None:
+    walk(seed, count=3)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -494,18 +491,6 @@ def test_a_pool_without_room_grows_once(rng: Any) -> None:
     assert max(sizes) <= 1.75 * graph.edge_count
 
 
-def test_the_pool_is_full_within_a_batch() -> None:
-    store = EdgeStore(50, columns={}, capacity=128)
-    update(store, range(20), range(20))
-    before = kept(store)
-    with pytest.raises(DeviceMemoryError, match="capacity"):
-        update(store, [3] * 200, [4] * 200)
-    assert kept(store) == before
-    store.capacity = None
-    assert update(store, [3] * 200, [4] * 200).inserted == 200
-    audit(store)
-
-
 def test_insertions_are_numbered_anew(rng: Any) -> None:
     store = random_store(rng, 30, 100)
     store.pool("both")
@@ -588,18 +573,17 @@ def interrupted_at(turn: int, call: Callable[[], Any]) -> bool:
 
 
 def test_a_small_batch_takes_no_pass_over_the_graph(rng: Any) -> None:
-    store = random_store(rng, 4000, 40000, duplicates="last")
+    store = random_store(rng, 100_000, 400_000, duplicates="last")
     store.pool("both")
     store.give_ids()
     store.apply(random_batch(rng, store, 3, 0.5))
     batch = random_batch(rng, store, 3, 0.5)
-    sizes: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (pools, rows, stores):
-            patch.setattr(module, "np", Sized(sizes))
+    tracemalloc.start()
+    try:
         store.apply(batch)
-    assert sizes
-    assert max(sizes) <= 512
+        assert tracemalloc.get_traced_memory()[1] < 50_000  # half a byte a vertex
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_batch_of_one_edge_takes_few_calls(rng: Any) -> None:
@@ -616,15 +600,6 @@ def test_a_batch_of_one_edge_takes_few_calls(rng: Any) -> None:
     for _ in range(4):  # the first ones load what all need
         calls = calls_within(insert_and_delete)
     assert len(calls) <= 205, calls
-
-
-class Sized(Failing):
-    """NumPy, whose functions that make arrays note their sizes."""
-
-    def _make(self, make: Any, *arguments: Any, **options: Any) -> Any:
-        made = make(*arguments, **options)
-        self.left.append(np.size(made))
-        return made
 
 
 def test_a_batch_takes_arrays_as_they_come() -> None:

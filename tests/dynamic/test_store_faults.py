@@ -101,42 +101,11 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
     patch.setattr(owner, name, made[name])
 
 
-def walk(seed: int) -> None:
-    """Apply drawn batches to a store and its model, and compare them after each."""
-    from tests.dynamic.test_batches import begun
-
-    rng = np.random.default_rng(seed)
-
-    def choose(*choices: Any) -> Any:
-        return choices[rng.integers(len(choices))]
-
-    options = {
-        "directed": choose(True, False), "count": 6,
-        "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
-        "columns": choose("weight", "weight", "half", "several"),
-        "shares": choose((0, 0), (0, 0), (0, 0), (8, 4)), "built": choose("in", "both"),
-        "has_ids": choose(True, False),
-    }  # fmt: skip
-    with begun(**options) as machine:
-        for _ in range(14):
-            what = rng.integers(12)
-            if what == 0:
-                machine.delete_vertices(seed=int(rng.integers(1 << 16)), fails=False)
-            elif what == 1:
-                machine.insert_vertices(count=choose(1, 2))
-            else:
-                machine.update(
-                    size=choose(1, 3, 9, 33), seed=int(rng.integers(1 << 16)),
-                    deletes=choose(0.0, 0.3, 0.5, 1.0), fails=False,
-                    options={"copies": choose("all", "first", "last")},
-                )  # fmt: skip
-            machine.is_as_the_model()
-
-
 def find_faults() -> None:
     """Print what is found of each fault, and what is wrong without any."""
     store.with_shielded_compilation = lambda function: function  # type: ignore[assignment]
     from featgraph.dynamic import kernels_cpu
+    from tests.dynamic.test_batches import walk
 
     kernels_cpu.prefetch = lambda *_: None
     kernels_cpu.LONG_CLASS = 6
