@@ -400,6 +400,8 @@ def test_writes_to_entries_are_checked() -> None:
             state.put(name, ids, values)
     state.put("x", [True, False, True], 7)
     assert state["x"].tolist() == [7.0, 2.0, 7.0]
+    with pytest.raises(fg.StateError, match="fill="):
+        fg.State(graph, x=fg.vertex_property(0.0, fill=[1.0, 2.0]))
 
 
 # -- batches within a run
@@ -483,42 +485,6 @@ def test_other_foldmaps_between_runs_make_due(is_run: bool, is_fixed: bool) -> N
         step(state, target="cpu")  # a call of the foldmap itself
         fg.iterate(step, state, target="cpu")
         assert state["y"].tolist() == [1] * 9 + [12]
-
-
-# -- what States own
-
-
-def test_new_entries_are_filled_and_others_stay() -> None:
-    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 0], target="cpu")
-    state = fg.State(
-        graph,
-        x=fg.vertex_property([[1.0, 2.0]] * 3, iterated=True, fill=[5.0, 6.0]),
-        e=fg.edge_property([10, 20, 30], fill=-1),
-        later=fg.edge_property(7, dtype="int32"),
-    )
-    fg.vertexmap(take_x)(state, target="cpu")  # they are on a device from here on
-    graph.delete_edges([1], [2])
-    graph.insert_edges([2, 0], [1, 2])
-    assert state["e"].tolist() == [10, 30, -1, -1]
-    assert state["later"].tolist() == [7, 7, 0, 0]
-    graph.delete_vertices([1])
-    graph.insert_vertices(3)  # one of them gets the id again
-    assert state["x"].tolist() == [[2, 3], [5, 6], [2, 3], [5, 6], [5, 6]]
-    assert state["e"].tolist() == [30, -1]
-    state["e"] = [1, 2]
-    graph.insert_vertices(200)
-    graph.insert_edges([4], [0])
-    assert state["e"].tolist() == [1, 2, -1]
-    assert state.view("x").shape == (205, 2)
-    assert state.copy()["x"].tolist() == state["x"].tolist()
-    with pytest.raises(fg.StateError, match="fill="):
-        fg.State(graph, x=fg.vertex_property(0.0, fill=[1.0, 2.0]))
-
-
-@fg.vertex
-def take_x(f, v, d):  # type: ignore[no-untyped-def]
-    d.x_next[v, f] = d.x[v, f] + 1
-    return True
 
 
 @pytest.mark.filterwarnings("error::featgraph.StaleSourcesWarning")

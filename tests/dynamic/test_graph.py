@@ -17,6 +17,7 @@ from scipy import sparse
 
 import featgraph as fg
 from featgraph import algorithms
+from featgraph.dynamic import store as stores
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.building import kernels
 from featgraph.graph.inputs import numbers
@@ -24,7 +25,7 @@ from featgraph.graph.views.structure import edge_rows
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.dynamic.model import kept
-from tests.dynamic.reached import reached
+from tests.dynamic.reached import living_of, reached
 from tests.dynamic.test_batches import failing_at, interrupted_at
 from tests.dynamic.test_resumed import change, living
 
@@ -387,67 +388,118 @@ def test_a_batch_waits_for_no_superstep_and_no_search_of_another_thread(
     assert (graph.version, graph.vertex_count) == (2, 4)
 
 
-def test_values_stay_with_edges_that_are_numbered_anew() -> None:
-    graph = fg.DynamicGraph.from_edges(
-        [0, 1, 2, 3], [1, 2, 3, 0], directed=False, target="cpu"
-    )
-    state = fg.State(graph, note=fg.edge_property(np.array([5, 6, 7, 8]), fill=-1))
-    graph.delete_edges([1], [2])
-    graph._store._renumber()  # as after 2 ** 31 insertions
-    graph.insert_edges([2, 0], [0, 0])
-    assert state["note"].tolist() == [5, 7, 8, -1, -1]
-    graph._store._renumber()
-    assert graph.delete_edges([0], [1]).deleted == 1
-    assert state["note"].tolist() == [7, 8, -1, -1]
-    for _ in range(2):
-        graph._store._renumber()
-        graph.insert_edges([3], [1])
-    with pytest.raises(fg.StateError, match="too old"):
-        _ = state["note"]
+@fg.gather(into="total", combine="sum")
+def note_of_edge(f, u, v, e, d):
+    return d.note[e]
 
 
-def test_a_batch_that_numbers_edges_anew_and_changes_nothing_is_followed() -> None:
-    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], target="cpu")
-    state = fg.State(graph, note=fg.edge_property(np.array([5, 6]), fill=-1))
-    graph._store.next_number = 2**31 - 1
-    assert graph.delete_edges([0, 0], [2, 2]).missing == 2
-    assert graph.changing.seen[1][1] == 1
-    graph.insert_edges([2], [0])
-    assert state["note"].tolist() == [5, 6, -1]
-    assert repr(graph.changes(0)).endswith("1: 1 inserted, 0 deleted, 0 changed edges")
+@fg.vertex
+def add_notes(f, v, d):
+    d.found[v] = d.total[v]
+    return True
 
 
-def test_ids_that_were_given_out_again_are_filled_behind_the_log() -> None:
-    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 3], target="cpu")
-    state = fg.State(graph, x=fg.vertex_property([1, 2, 3, 4], fill=9))
-    graph.delete_vertices([1, 3])
-    graph.insert_vertices(1)
-    graph.insert_edges(np.zeros(9000, int), np.full(9000, 2))
-    assert graph.changes(since=0) is None
-    assert state["x"].tolist() == [1, 9, 3, 9]
+@fg.edge
+def count(f, u, v, e, d):
+    d.seen[e] += 1
+    return True
+
+
+NOTES, COUNTED = fg.foldmap(note_of_edge, add_notes), fg.edgemap(count)
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_values_of_edges_are_saved_in_the_order_of_insertion(
-    directed: bool, tmp_path: Path
+@pytest.mark.parametrize("seed", range(6))
+def test_values_of_states_stay_with_vertices_and_edges(
+    seed: int, directed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(5)
-    graph = reached(rng, 30, directed=directed, batches=2)
-    count = graph.given_edge_count
-    state = fg.State(
-        graph, w=graph.column("weight"), note=fg.edge_property(np.arange(count)),
-        both=fg.edge_property(0, per_direction=not directed),
+    """Whatever lays rows out, numbers edges or gives them ids anew in between."""
+    rng, count = np.random.default_rng(seed), 14
+    if seed % 3 == 0:  # the log is too short
+        monkeypatch.setattr(stores, "_LOG", 0)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, count, (2, 40)), weights=np.arange(40), target="cpu",
+        directed=directed,
     )  # fmt: skip
+    notes, seen, x = dict(enumerate(range(5, 45))), dict.fromkeys(range(40), 0), {}
+    lived = set(range(count))
+
+    def made() -> fg.State:
+        twice, ids = not directed, graph.vertex_count
+        known = graph.edges()[2]["weight"].tolist()
+        counts = [seen[w] for w in known] * (1 + twice)
+        values = [x.get(v, [1, 2]) if v in lived else [5, 6] for v in range(ids)]
+        return fg.State(
+            graph,
+            x=fg.vertex_property(values, iterated=True, fill=[5, 6]),
+            note=fg.edge_property([notes[w] for w in known], fill=-1),
+            seen=fg.edge_property(counts, per_direction=twice),
+            found=fg.vertex_property(np.zeros(ids, np.int64)),
+        )
+
+    x.update((v, [1, 2]) for v in lived)
+    state = made()
+    for turn in range(12):
+        other, what = state.copy(), int(rng.integers(8))
+        labels = 40 + 12 * turn + np.arange(12)
+        if what == 0:
+            graph._store._renumber()  # as after 2 ** 31 insertions
+        elif what == 1:
+            graph._store.next_number = 2**31 - 1
+            one = graph.insert_vertices(1).vertices
+            assert graph.delete_edges(one, one).missing == 1
+            graph.audit()
+        elif what == 2:
+            graph.compact()
+        elif what == 3:
+            dead = rng.choice(np.flatnonzero(living_of(graph)), 2, replace=False)
+            graph.delete_vertices(dead)
+            x = {v: x[v] for v in x if v not in dead}
+            graph.insert_vertices(1)
+        elif what == 4:
+            del state, other
+            gc.collect()
+            state = other = made()
+        ends = rng.choice(np.flatnonzero(living_of(graph)), (2, 12))
+        graph.update(*ends, rng.random(12) < 0.6, weights=labels, copies="last")
+        known = graph.edges()[2]["weight"].tolist()
+        lived = set(np.flatnonzero(living_of(graph)).tolist())
+        x = {v: x.get(v, [5, 6]) for v in range(graph.vertex_count)}
+        notes = {w: notes.get(w, -1) for w in known}
+        seen = {w: seen.get(w, 0) for w in known}
+        for one in (state, other):
+            assert one["note"].tolist() == [*notes.values()]
+            assert one["seen"].tolist() == [*seen.values()] * (1 + (not directed))
+            assert one["x"].tolist() == [*x.values()]
+            view = one.view("note")
+            order = view.order[view.order < 2 * len(known)]  # ids without an edge
+            given = np.array([*notes.values()])[order % len(known)]
+            found = np.asarray(view)[view.order < 2 * len(known)]
+            assert found.tolist() == given.tolist()
+            if directed:
+                own = one["note"][graph.own_edges]
+                np.testing.assert_array_equal(one.local("note"), own)
+        if what == 5:
+            state.save(tmp_path / "state")
+            again = fg.State.load(tmp_path / "state", graph)
+            for name in state:
+                np.testing.assert_array_equal(again[name], state[name])
+        if what == 6:
+            notes = {w: n + 1 for n, w in enumerate(notes)}
+            state["note"] = [*notes.values()]
+        COUNTED(state)
+        NOTES(state)
+        seen = {w: n + 1 for w, n in seen.items()}
+        values = graph.expand_edge_values(state["note"])
+        at = np.repeat(np.arange(graph.vertex_count), graph.in_degree)
+        sums = np.bincount(at, values, graph.vertex_count)
+        np.testing.assert_array_equal(state["found"], sums)
     for _ in range(2):
-        ends, weights = rng.integers(0, 30, (2, 40)), np.ones(40, np.float32)
-        graph.update(*ends, rng.random(40) < 0.5, weights=weights)
-    state["both"] = np.arange(len(state["both"]))
-    state.save(tmp_path / "state")
-    again = fg.State.load(tmp_path / "state", graph)
-    for name in state:
-        np.testing.assert_array_equal(again[name], state[name])
-    graph.delete_edges(graph.sources[:9], graph.targets[:9])
-    np.testing.assert_array_equal(again["note"], state["note"])
+        graph._store._renumber()
+        one = graph.insert_vertices(1).vertices
+        graph.insert_edges(one, one, weights=[0])
+    with pytest.raises(fg.StateError, match="too old"):
+        _ = state["note"]
 
 
 @pytest.mark.parametrize("fails", [failing_at, interrupted_at])
@@ -511,36 +563,6 @@ def test_rows_of_edge_ids_are_found_once_a_version():
     assert edge_rows(graph).on_host() is not first
     state = fg.State(graph, w=fg.edge_property(graph.weights_as("float32"), copy=False))
     assert state["w"].tolist() == [2.0, 3.0]
-
-
-@fg.gather(into="total", combine="sum")
-def note_of_edge(f, u, v, e, d):
-    return d.note[e]
-
-
-@fg.vertex
-def add_notes(f, v, d):
-    d.found[v] = d.total[v]
-    return False
-
-
-def test_edges_keep_their_ids_in_a_version() -> None:
-    """Also where no State has values of edges any more, and rows are laid out anew."""
-    graph = fg.DynamicGraph.from_edges([0, 1, 2, 2], [3, 3, 1, 3], target="cpu")
-    state = fg.State(graph, note=fg.edge_property([1, 2, 4, 8]))
-    graph.delete_edges([0], [3])
-    graph.insert_edges([3], [0])
-    assert state["note"].tolist() == [2, 4, 8, 0]
-    assert state.view("note").order.tolist() == [1, 3, 0, 2]
-    assert state.local("note").tolist() == state["note"][graph.own_edges].tolist()
-    del state
-    gc.collect()
-    graph.compact()
-    notes = fg.edge_property([1, 2, 4, 8])
-    state = fg.State(graph, note=notes, found=fg.vertex_property(0))
-    fg.foldmap(note_of_edge, add_notes)(state)
-    assert state["found"].tolist() == [8, 2, 0, 5]
-    assert state["note"].tolist() == [1, 2, 4, 8]
 
 
 def test_graphs_that_drop_loops_look_for_none(monkeypatch: pytest.MonkeyPatch) -> None:

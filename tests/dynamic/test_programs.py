@@ -245,33 +245,6 @@ def count(f, u, v, e, d):
     return True
 
 
-@pytest.mark.parametrize("directed", [True, False])
-def test_values_of_edges_stay_with_their_edges(directed: bool) -> None:
-    rng = np.random.default_rng(10)
-    graph = fg.DynamicGraph.from_edges(*rng.integers(0, 40, (2, 90)), directed=directed)
-    state = fg.State(
-        graph, seen=fg.edge_property(np.arange(90), per_direction=not directed),
-        name=fg.edge_property(np.arange(1, 91)),
-    )  # fmt: skip
-    ages = {number: number - 1 for number in range(1, 91)}
-    for number in range(91, 1000, 90):
-        fg.edgemap(count)(state)
-        listed = state["name"].tolist()
-        ages = {age: ages[age] + 1 for age in listed}
-        assert state["seen"].tolist() == [*ages.values()] * (1 if directed else 2)
-        other = state.copy()
-        ends = rng.integers(0, 40, (2, 90))
-        graph.update(*ends, rng.random(90) < 0.5, copies="last")
-        born = graph.given_edge_count - np.count_nonzero(state["name"])
-        if number == 91:
-            graph.compact()
-        names = state["name"]
-        names[len(names) - born :] = np.arange(number, number + born)
-        state["name"] = names
-        ages = {age: ages.get(age, 0) for age in names.tolist()}
-        assert other["seen"].tolist() == state["seen"].tolist()
-
-
 # -- algorithms
 
 
