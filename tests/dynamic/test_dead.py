@@ -35,8 +35,7 @@ from tests.algorithms.test_smoke import (
     E,
     V,
 )
-from tests.dynamic.doubles import emptied, spread, with_dead
-from tests.dynamic.reached import verify
+from tests.dynamic.reached import emptied, spread, verify, with_dead
 
 may_end_early = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 IDS, DRAWN = 101, np.random.default_rng(4)
