@@ -552,7 +552,10 @@ def test_slots_have_a_type_that_holds_them(
 
 
 def interrupted_at(turn: int, call: Callable[[], Any]) -> bool:
-    """Send SIGINT at a line of the store's modules; return whether none was left."""
+    """Send SIGINT at a line of the store's modules; return whether none was left.
+
+    A test that calls it takes the fixture `interruptible`.
+    """
     left = [turn]
 
     def trace(frame: Any, event: str, _: Any) -> Any:
@@ -565,15 +568,12 @@ def interrupted_at(turn: int, call: Callable[[], Any]) -> bool:
         return trace
 
     before = sys.gettrace()
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.settrace(trace)
     try:
-        call()
-    except KeyboardInterrupt:
-        pass
+        with suppress(KeyboardInterrupt):
+            call()
     finally:
         sys.settrace(before)
-        signal.signal(signal.SIGINT, handler)
     return left[0] > 0
 
 

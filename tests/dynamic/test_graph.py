@@ -502,6 +502,7 @@ def test_values_of_states_stay_with_vertices_and_edges(
         _ = state["note"]
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("fails", [failing_at, interrupted_at])
 @pytest.mark.parametrize("kind", ["update", "delete_vertices"])
 def test_a_graph_and_its_store_have_one_version_whatever_fails(
