@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 import textwrap
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -575,20 +574,6 @@ def interrupted_at(turn: int, call: Callable[[], Any]) -> bool:
     finally:
         sys.settrace(before)
     return left[0] > 0
-
-
-def test_a_small_batch_takes_no_pass_over_the_graph(rng: Any) -> None:
-    store = random_store(rng, 100_000, 400_000, duplicates="last")
-    store.pool("both")
-    store.give_ids()
-    store.apply(random_batch(rng, store, 3, 0.5))
-    batch = random_batch(rng, store, 3, 0.5)
-    tracemalloc.start()
-    try:
-        store.apply(batch)
-        assert tracemalloc.get_traced_memory()[1] < 50_000  # half a byte a vertex
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_batch_of_one_edge_takes_few_calls(rng: Any) -> None:
