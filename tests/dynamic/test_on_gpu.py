@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -55,13 +54,6 @@ from tests.unit.test_hops import calls_within
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 HUB = 66
 SPEC = {"weight": (np.dtype(np.float64), None)}
-
-
-@pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
-    linecache.clearcache()  # the emulator leaves the text that it ran there
 
 
 #: Most entries of one block, how many blocks may meet, and their threads.
@@ -611,23 +603,23 @@ def test_values_of_edges_are_read_in_the_order_of_insertion(
 
 
 @fg.vertex
-def stay(f, v, d):  # type: ignore[no-untyped-def]
+def keep(f, v, d):  # type: ignore[no-untyped-def]
+    d.x[v, f] = d.x[v, f]
     return False
 
 
 def test_a_memory_limit_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs = {
-        target: fg.DynamicGraph.from_edges([0, 1], [1, 2], target=target)
+    states = [
+        fg.State(
+            fg.DynamicGraph.from_edges([0, 1], [1, 2], target=target),
+            x=fg.vertex_property(0.0),
+        )
         for target in ("cpu", "cuda")
-    }
-    states = {
-        target: fg.State(graph, x=fg.vertex_property(0.0))
-        for target, graph in graphs.items()
-    }
+    ]
     monkeypatch.setattr(fg.config, "memory_limit", "1 GB")
-    fg.vertexmap(stay)(states["cpu"])  # the limit is one of GPUs
+    fg.vertexmap(keep)(states[0])  # the limit is one of GPUs
     with pytest.raises(fg.GraphInputError, match="freeze"):
-        fg.vertexmap(stay)(states["cuda"])
+        fg.vertexmap(keep)(states[1])
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -641,12 +633,6 @@ def test_single_entries_are_written(gpu: Gpu, k: int) -> None:
     state.put("x", ids, values)
     meant[ids] = values
     np.testing.assert_array_equal(state["x"], meant)
-
-
-@fg.vertex
-def keep(f, v, d):  # type: ignore[no-untyped-def]
-    d.x[v, f] = d.x[v, f]
-    return False
 
 
 # -- dead vertices

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -18,13 +16,7 @@ from featgraph.dynamic import gpu_memory, gpu_pools
 from featgraph.dynamic import store as stores
 from featgraph.runtime.devices import cuda_device, gpu_arrays, host_arrays
 from featgraph.runtime.memory.graph_arrays import graph_arrays
-from tests.simt.gpu import Gpu, emulated_gpu
-
-
-@pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
+from tests.simt.gpu import Gpu
 
 
 def test_edges_are_oriented_as_on_the_host(gpu: Gpu) -> None:
@@ -123,12 +115,9 @@ def test_a_sample_of_a_column_is_of_living_edges(
     rng = np.random.default_rng(2)
     ends, weights = rng.integers(0, 500, (2, 3000)), rng.permutation(3000) + 1
     graph = fg.DynamicGraph.from_edges(
-        *ends,
-        weights=np.float32(weights),
-        vertex_count=500,
-        duplicates="last",
+        *ends, weights=np.float32(weights), vertex_count=500, duplicates="last",
         target=device,
-    )
+    )  # fmt: skip
     graph.delete_edges(*ends[:, :1500])
     living = np.array(graph.weights)
     graph.insert_edges([3], [4], weights=[5000.0])
