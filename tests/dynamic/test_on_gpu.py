@@ -609,13 +609,11 @@ def keep(f, v, d):  # type: ignore[no-untyped-def]
 
 
 def test_a_memory_limit_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    states = [
-        fg.State(
-            fg.DynamicGraph.from_edges([0, 1], [1, 2], target=target),
-            x=fg.vertex_property(0.0),
-        )
+    graphs = [
+        fg.DynamicGraph.from_edges([0, 1], [1, 2], target=target)
         for target in ("cpu", "cuda")
     ]
+    states = [fg.State(graph, x=fg.vertex_property([[0.0]] * 3)) for graph in graphs]
     monkeypatch.setattr(fg.config, "memory_limit", "1 GB")
     fg.vertexmap(keep)(states[0])  # the limit is one of GPUs
     with pytest.raises(fg.GraphInputError, match="freeze"):
