@@ -95,19 +95,18 @@ def test_hosts_read_the_present_version(directed: bool) -> None:
 
 
 def test_traits_rise_at_once_and_fall_past_a_factor_of_two() -> None:
-    graph = fg.DynamicGraph.from_edges(vertex_count=4000)
-    shape = graph.stamps.shape
-    graph.insert_edges(np.arange(500), np.full(500, 9))
+    ends = np.arange(500), np.full(500, 9)
+    graph = fg.DynamicGraph.from_edges(*ends, vertex_count=4000)
     assert not graph_traits(graph).long_rows
-    graph.insert_edges(np.arange(500, 513), np.full(13, 9))
-    assert graph_traits(graph).long_rows
-    assert graph.stamps.shape is not shape
-    shape = graph.stamps.shape
-    graph.delete_edges(np.arange(200), np.full(200, 9))
-    assert graph_traits(graph).long_rows  # 313 edges are more than half of 512
-    assert graph.stamps.shape is shape
-    graph.delete_edges(np.arange(200, 260), np.full(60, 9))
-    assert not graph_traits(graph).long_rows
+    for first, last, insert, is_long, stays in [
+        (500, 513, True, True, False),
+        (0, 200, False, True, True),  # 313 edges are more than half of 512
+        (200, 260, False, False, False),
+    ]:  # fmt: skip
+        shape = graph.stamps.shape
+        graph.update(np.arange(first, last), np.full(last - first, 9), insert)
+        assert graph_traits(graph).long_rows is is_long
+        assert (graph.stamps.shape is shape) is stays
     graph.insert_edges(np.full(2048, 3), np.arange(2048))
     assert graph_traits(graph).has_hubs  # of out-edges
 
@@ -421,23 +420,19 @@ def test_values_of_states_stay_with_vertices_and_edges(
         *rng.integers(0, count, (2, 40)), weights=np.arange(40), target="cpu",
         directed=directed,
     )  # fmt: skip
-    notes, seen, x = dict(enumerate(range(5, 45))), dict.fromkeys(range(40), 0), {}
-    lived = set(range(count))
+    notes, seen = dict(enumerate(range(5, 45))), dict.fromkeys(range(40), 0)
+    x = {v: [1, 2] for v in range(count)}  # by id, as the others are by weight
 
     def made() -> fg.State:
-        twice, ids = not directed, graph.vertex_count
-        known = graph.edges()[2]["weight"].tolist()
-        counts = [seen[w] for w in known] * (1 + twice)
-        values = [x.get(v, [1, 2]) if v in lived else [5, 6] for v in range(ids)]
+        counts = [*seen.values()] * (2 - directed)
         return fg.State(
             graph,
-            x=fg.vertex_property(values, iterated=True, fill=[5, 6]),
-            note=fg.edge_property([notes[w] for w in known], fill=-1),
-            seen=fg.edge_property(counts, per_direction=twice),
-            found=fg.vertex_property(np.zeros(ids, np.int64)),
+            x=fg.vertex_property([*x.values()], iterated=True, fill=[5, 6]),
+            note=fg.edge_property([*notes.values()], fill=-1),
+            seen=fg.edge_property(counts, per_direction=not directed),
+            found=fg.vertex_property(np.zeros(len(x), np.int64)),
         )
 
-    x.update((v, [1, 2]) for v in lived)
     state = made()
     for turn in range(12):
         other, what = state.copy(), int(rng.integers(8))
@@ -463,13 +458,12 @@ def test_values_of_states_stay_with_vertices_and_edges(
         ends = rng.choice(np.flatnonzero(living_of(graph)), (2, 12))
         graph.update(*ends, rng.random(12) < 0.6, weights=labels, copies="last")
         known = graph.edges()[2]["weight"].tolist()
-        lived = set(np.flatnonzero(living_of(graph)).tolist())
         x = {v: x.get(v, [5, 6]) for v in range(graph.vertex_count)}
         notes = {w: notes.get(w, -1) for w in known}
         seen = {w: seen.get(w, 0) for w in known}
         for one in (state, other):
             assert one["note"].tolist() == [*notes.values()]
-            assert one["seen"].tolist() == [*seen.values()] * (1 + (not directed))
+            assert one["seen"].tolist() == [*seen.values()] * (2 - directed)
             assert one["x"].tolist() == [*x.values()]
             view = one.view("note")
             order = view.order[view.order < 2 * len(known)]  # ids without an edge

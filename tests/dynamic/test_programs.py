@@ -23,6 +23,7 @@ from featgraph.dynamic import views
 from tests.algorithms.test_smoke import CASES
 from tests.bank import BANK, BankProgram
 from tests.dynamic.reached import batches_to, reached, verify
+from tests.dynamic.test_graph import COUNTED
 from tests.generated.check import check
 from tests.generated.programs import generate
 from tests.strategies import seeds
@@ -241,12 +242,6 @@ def test_locals_may_have_the_names_of_arrays() -> None:
         require_equal(found["y"], wanted["y"], "y")
 
 
-@fg.edge
-def count(f, u, v, e, d):
-    d.seen[e] += 1
-    return True
-
-
 # -- algorithms
 
 
@@ -258,8 +253,8 @@ def test_edges_of_an_empty_graph_share_values_with_their_twins() -> None:
     )
     graph.insert_edges([0, 1], [1, 2])
     with pytest.raises(fg.UserFunctionError, match="one value for both directions"):
-        fg.edgemap(count)(one)
-    fg.edgemap(count)(two)
+        COUNTED(one)
+    COUNTED(two)
     assert one["seen"].size == 2
     assert two["seen"].size == 4
 
