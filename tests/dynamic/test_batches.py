@@ -365,8 +365,11 @@ def begun(**options: Any) -> Iterator[Any]:
         machine.teardown()
 
 
-def walk(seed: int, count: int = 6) -> None:
-    """Apply drawn batches to a store and its model, and compare them after each."""
+def walk(seed: int, count: int = 6, *, merges: bool = False) -> None:
+    """Apply drawn batches to a store and its model, and compare them after each.
+
+    With `merges`, edges get ids before each, and one in three lays out all rows.
+    """
     rng = np.random.default_rng(seed)
 
     def choose(*choices: Any) -> Any:
@@ -374,7 +377,7 @@ def walk(seed: int, count: int = 6) -> None:
 
     options = {
         "directed": choose(True, False), "count": count,
-        "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
+        "duplicates": choose("keep", "keep", "last", "first", "sum", "min", "max"),
         "columns": choose("weight", "weight", "half", "several"),
         "shares": choose((0, 0), (0, 0), (0, 0), (8, 4)), "built": choose("in", "both"),
         "has_ids": choose(True, False),
@@ -382,6 +385,9 @@ def walk(seed: int, count: int = 6) -> None:
     with begun(**options) as machine:
         for _ in range(14):
             what = rng.integers(12)
+            if merges:
+                machine.patch.setattr(stores, "MERGE_SHARE", choose(0, 0, 8))
+                machine.give_ids()  # batches that lay out all rows drop them
             if what == 0:
                 machine.delete_vertices(seed=int(rng.integers(1 << 16)), fails=False)
             elif what == 1:
@@ -397,7 +403,7 @@ def walk(seed: int, count: int = 6) -> None:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_insertions_and_deletions_of_few_pairs(seed: int) -> None:
-    walk(seed, count=3)
+    walk(seed, count=3, merges=True)
 
 
 @pytest.mark.parametrize("directed", [True, False])
