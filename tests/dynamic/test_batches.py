@@ -248,6 +248,9 @@ class Batches(stateful.RuleBasedStateMachine):
         if changes.version == changes.since + 1:
             assert found(changes.changed) == other
         require_counts(changes)
+        counted = "{} inserted, {} deleted, {} changed edges".format(*changes.counts)
+        versions = f"version {changes.since} to {changes.version}"
+        assert repr(changes) == f"Changes from {versions}: {counted}"
         born = set(np.flatnonzero(self.model.living)) - set(np.flatnonzero(living))
         assert born <= set(changes.born.tolist())
 
