@@ -163,6 +163,7 @@ def test_a_graph_may_begin_without_vertices() -> None:
     graph.insert_edges([0, 1], [1, 2], weights=[1.0, 2.0])
     ranks = algorithms.pagerank(graph).ranks
     np.testing.assert_array_equal(ranks, algorithms.pagerank(graph.freeze()).ranks)
+    assert fg.DynamicGraph.from_edges([], [], vertex_count=0).vertex_count == 0
 
 
 def test_columns_are_read_only() -> None:
@@ -361,8 +362,11 @@ def test_a_batch_waits_for_no_superstep_and_no_search_of_another_thread(
     search, found = kernels.label_components, list[str]()
 
     def insert() -> None:
-        with pytest.raises(fg.StateError, match="another thread is at supersteps"):
-            graph.insert_vertices(1)
+        for call in (
+            lambda: graph.insert_edges([1], [0]), lambda: graph.insert_vertices(1)
+        ):  # fmt: skip
+            with pytest.raises(fg.StateError, match="another thread is at supersteps"):
+                call()
         found.append("refused")
 
     def insert_elsewhere(*_: Any) -> None:
