@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from tests.dynamic.doubles import with_dead
+from tests.dynamic.reached import with_dead
 
 __all__ = [
     "OPTION_SETS",

@@ -1,9 +1,11 @@
-"""Updates of the small graphs of these tests go on where those of larger ones do."""
+"""Updates of small graphs go on where those of larger ones do; an emulated GPU."""
 
 from __future__ import annotations
 
 import importlib
+import linecache
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,3 +26,13 @@ def follow_small_graphs() -> Iterator[None]:
             for name in names:
                 patch.setattr(patched, name, 0)
         yield
+
+
+@pytest.fixture
+def gpu() -> Iterator[Any]:
+    """Run kernels of a GPU in the emulator."""
+    from tests.simt.gpu import emulated_gpu  # imports the dialect
+
+    with emulated_gpu() as made:
+        yield made
+    linecache.clearcache()  # the emulator leaves the text that it ran there

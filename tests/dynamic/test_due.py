@@ -13,20 +13,27 @@ import featgraph as fg
 from featgraph import reference
 from featgraph.runtime.loops import run_state, worklist
 from featgraph.runtime.superstep import catch_up
-from tests.dynamic.batched import Batched, drawn_batch
-from tests.dynamic.model import Model
+from tests.dynamic.model import rows_of
+from tests.dynamic.reached import draw_batch, living_of
 
 BIG = 1 << 20
 
 
-@fg.gather(into="came", combine="sum")
-def from_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
+def sent(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return (d.y[u] * 3 + 1) % 1009
 
 
-@fg.gather(into="came", combine="sum", along="out")
-def from_targets(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return (d.y[u] * 5 + 2) % 1009
+def through(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.y[u] + d.w[e]
+
+
+from_sources, from_targets = (
+    fg.gather(into="came", combine="sum", along=along)(sent) for along in ("in", "out")
+)
+lowest, nearest, nearest_active = (
+    fg.gather(into="low", combine=combine, sources=sources)(through)
+    for combine, sources in (("min", "active"), ("argmin", "all"), ("argmin", "active"))
+)
 
 
 @fg.gather(into="came", combine="sum", along="both")
@@ -85,11 +92,6 @@ def take_total(f, v, d):  # type: ignore[no-untyped-def]
     return d.total[0] + v != d.y[v]
 
 
-@fg.gather(into="low", combine="min", sources="active")
-def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return d.y[u] + d.w[e]
-
-
 @fg.vertex
 def adopt(f, v, d):  # type: ignore[no-untyped-def]
     d.runs[v] = d.runs[v] + 1
@@ -113,16 +115,6 @@ def mark(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
     fg.atomic.max(d.y, u, 1)
     fg.atomic.max(d.y, v, 1)
     fg.atomic.max(d.y, w, 1)
-
-
-@fg.gather(into="low", combine="argmin")
-def nearest(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return d.y[u] + d.w[e]
-
-
-@fg.gather(into="low", combine="argmin", sources="active")
-def nearest_active(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return d.y[u] + d.w[e]
 
 
 @fg.vertex
@@ -165,52 +157,44 @@ def first_values(name: str, ids: Any) -> Any:
     """Return the values with which vertices begin."""
     ids = np.asarray(ids, np.int64)
     if name in TRIMMED:
-        return np.where(ids % 11 == 0, 0, BIG)
+        return np.where(ids % 11 == 5, 0, BIG)
     return ids * (7919 if name in DESCENDING else 0) % 10007
 
 
 def make_state(name: str, graph: fg.Graph) -> fg.State:
     """Return a State with values that depend on ids alone."""
-    ids = np.arange(graph.vertex_count)
+    ids, is_dynamic = np.arange(graph.vertex_count), isinstance(graph, fg.DynamicGraph)
     more = {"previous": fg.vertex_property(ids * 0 - 1, iterated=True, fill=-1)}
+    first, iterated = first_values(name, ids), name not in IN_PLACE
     return fg.State(
         graph,
-        y=fg.vertex_property(
-            first_values(name, ids), iterated=name not in IN_PLACE, fill=BIG
-        ),
+        y=fg.vertex_property(first, iterated=iterated, fill=BIG),
         z=fg.vertex_property(np.full(len(ids), 3), fill=3),
         runs=fg.vertex_property(np.zeros(len(ids), np.int64)),
-        w=weights_of(graph),
+        w=graph.column("weight") if is_dynamic else fg.edge_property(graph.weights),
         **(more if name in TRIMMED else {}),
     )
 
 
-def living_of(graph: fg.Graph) -> Any:
-    return np.ones(graph.vertex_count, bool) if graph.living is None else graph.living
-
-
-def weights_of(graph: fg.Graph) -> Any:
-    if isinstance(graph, fg.DynamicGraph):
-        return graph.column("weight")
-    return fg.edge_property(graph.weights_as("int64"), copy=False)
-
-
-def drawn_graph(
-    rng: np.random.Generator, kind: str, way: str = "copies", *, loses: bool = True
-) -> Batched:
+def drawn_graph(rng: np.random.Generator, name: str, way: str = "copies") -> Any:
+    """Return a graph; in it copies are kept, or the last or least weight counts."""
+    kind = PROGRAMS[name][1]
     directed = kind != "simple" and bool(kind == "acyclic" or rng.random() < 0.7)
-    keeps = kind != "simple" and way == "copies"
-    graph = Batched(int(rng.choice([1, 20, 40])), directed=directed, keeps=keeps)
-    graph.loses = loses and kind in {"any", "acyclic"}
-    for _ in range(3):
-        graph.apply(**drawn_batch(rng, graph, kind))
+    last = "last" if kind in {"any", "acyclic"} else "min"
+    graph = fg.DynamicGraph.from_edges(
+        [], [], weights=np.zeros(0, np.int64), directed=directed, target="cpu",
+        vertex_count=int(rng.choice([1, 20, 40])),
+        duplicates="keep" if way == "copies" and kind != "simple" else last,
+        loops="drop" if kind in {"acyclic", "simple"} else "keep",
+    )  # fmt: skip
+    for _ in range(6):
+        draw_batch(rng, graph, kind)
     return graph
 
 
 def go_on(name: str, state: fg.State, **options: Any) -> Any:
     """Go on with what batches have made due."""
-    born = np.flatnonzero(state["y"] >= BIG)
-    born = born[living_of(state.graph)[born]]
+    born = np.flatnonzero((state["y"] >= BIG) & living_of(state.graph))
     if name in TRIMMED or PROGRAMS[name][1] in {"grows", "simple"}:
         state.put("y", born, first_values(name, born))
     if name in TRIMMED:
@@ -221,14 +205,20 @@ def go_on(name: str, state: fg.State, **options: Any) -> Any:
         return fg.iterate(PROGRAMS[name][0], state, target="cpu", **options)
 
 
-def begin_anew(name: str, graph: Batched, *, interpreted: bool = False) -> Any:
+def begin_anew(name: str, graph: Any, *, interpreted: bool = False) -> Any:
     """Return the values of a run on a separate graph, and BIG at dead vertices."""
-    state, step = make_state(name, graph.fresh()), PROGRAMS[name][0]
+    sources, targets, columns = graph.edges()
+    fresh = fg.Graph.from_edges(
+        sources, targets, weights=columns["weight"], vertex_count=graph.vertex_count,
+        directed=graph.directed,
+    )  # fmt: skip
+    state, step = make_state(name, fresh), PROGRAMS[name][0]
     if interpreted:
-        run = reference.iterate(step.program, *reference.from_state(state))
-        return np.where(living_of(graph.graph), run.values["y"], BIG)
-    fg.iterate(step, state, target="cpu")
-    return np.where(living_of(graph.graph), state["y"], BIG)
+        values = reference.iterate(step.program, *reference.from_state(state)).values
+    else:
+        fg.iterate(step, state, target="cpu")
+        values = state
+    return np.where(living_of(graph), values["y"], BIG)
 
 
 @pytest.mark.drawn(16)
@@ -241,16 +231,17 @@ def test_runs_that_go_on_equal_those_that_begin_anew(name: str, way: str) -> Non
 def check_going_on(
     name: str, count: int = COUNT, remembers: int = 1 << 30, way: str = "copies"
 ) -> None:
+    """Compare runs behind drawn batches, of which a log remembers some."""
     for seed in range(2 if way == "copies" else 1):
-        rng = np.random.default_rng(seed + (way == "last") + 6 * (name in TRIMMED))
-        kind = PROGRAMS[name][1]
-        graph = drawn_graph(rng, kind, way)
-        graph.remembers = remembers
-        state = make_state(name, graph.graph)
+        rng = np.random.default_rng(seed + (way == "last") + 3 * (name in TRIMMED))
+        graph = drawn_graph(rng, name, way)
+        state, log = make_state(name, graph), graph._store._log
         go_on(name, state)
         for number in range(count):
             for _ in range(int(rng.choice([1, 1, 3]))):
-                graph.apply(**drawn_batch(rng, graph, kind))
+                draw_batch(rng, graph, PROGRAMS[name][1])
+            while len(log._records) > remembers:
+                log._size -= log._records.popleft().size
             go_on(name, state)
             wanted = begin_anew(name, graph, interpreted=number == count - 1)
             np.testing.assert_array_equal(state["y"], wanted)
@@ -272,27 +263,33 @@ def test_all_is_due_where_the_log_is_too_old(remembers: int) -> None:
         check_going_on(name, 3, remembers)
 
 
-def named_by_the_rule(name: str, graph: Batched, then: Model) -> set[int]:
+def rows_by_way(graph: Any) -> dict[str, Any]:
+    """Return the edges of each row, with the numbers of their insertions."""
+    for way in ("out", "both") if graph.directed else ():
+        graph._store.pool(way)
+    own = {way: rows_of(graph._store, way) for way in graph._store.pools}
+    rows = {way: own.get(way, own["in"]) for way in ("in", "out", "both")}
+    return rows | {"living": living_of(graph)}
+
+
+def named_by_the_rule(name: str, now: Any, then: Any) -> set[int]:
     """Return the vertices on which one superstep runs, found row by row."""
-    along = {"out": "out", "both": "both"}.get(name, "in")
-    known, count = len(then.living), graph.count
-    (now, before), ins, outs = (
-        (graph.model.rows(way), then.rows(way) + [[]] * (count - known))
-        for way in (along, "in", "out")
-    )
-    due = set(range(known, count))
-    active: set[int] = set()
-    for v in range(count):
-        if name != "own degrees" and now[v] != before[v]:
+    along, known = name if name in now else "in", len(then["in"])
+    living, active = set(np.flatnonzero(now["living"]).tolist()), set()
+    due = living - set(np.flatnonzero(then["living"]).tolist())
+    for v in range(len(now["in"])):
+        own, ins, outs = (
+            (now[way][v], then[way][v] if v < known else [])
+            for way in (along, "in", "out")
+        )
+        gained, drained = (len(rows[0]) != len(rows[1]) for rows in (ins, outs))
+        if (gained or drained) if name == "own degrees" else own[0] != own[1]:
             due.add(v)
-        degrees = [len(rows[v]) for rows in (*ins, *outs)]
-        if name == "own degrees" and degrees[::2] != degrees[1::2]:
-            due.add(v)
-        if name == "far degrees" and degrees[2] != degrees[3]:
+        if name == "far degrees" and drained:
             active.add(v)
-        if name == "active" and set(outs[0][v]) - set(outs[1][v]):
+        if name == "active" and set(outs[0]) - set(outs[1]):
             active.add(v)
-    return due | active | {t for v in active for t, *_ in outs[0][v]}
+    return living & (due | active | {t for v in active for t, *_ in now["out"][v]})
 
 
 @pytest.mark.drawn(4)
@@ -303,36 +300,32 @@ def named_by_the_rule(name: str, graph: Batched, then: Model) -> set[int]:
 def test_no_other_vertex_is_due(name: str) -> None:
     for seed in range(2):
         rng = np.random.default_rng(seed)
-        graph = drawn_graph(rng, PROGRAMS[name][1], loses=False)
-        state = make_state(name, graph.graph)
+        graph = drawn_graph(rng, name)
+        state = make_state(name, graph)
         go_on(name, state)
         for _ in range(COUNT):
-            then = graph.model.copy()
-            graph.apply(**drawn_batch(rng, graph, PROGRAMS[name][1]))
+            then = rows_by_way(graph)
+            draw_batch(rng, graph, PROGRAMS[name][1])
             before = state["runs"]
-            step = PROGRAMS[name][0]
-            fg.iterate(step, state, supersteps=1, target="cpu")
+            fg.iterate(PROGRAMS[name][0], state, supersteps=1, target="cpu")
             found = set(np.flatnonzero(state["runs"] != before).tolist())
-            assert found == named_by_the_rule(name, graph, then)
+            assert found == named_by_the_rule(name, rows_by_way(graph), then)
             go_on(name, state)
 
 
 @pytest.mark.parametrize("name", ["own degrees", "counts"])
 def test_a_loop_of_an_undirected_graph_is_one_edge(name: str) -> None:
-    graph: Any = fg.DynamicGraph.from_edges(
+    graph = fg.DynamicGraph.from_edges(
         [3, 3, 0], [1, 2, 1], weights=[1, 1, 1], directed=False, target="cpu"
     )
     state = make_state(name, graph)
     go_on(name, state)
     for sources, targets, insert in (
-        ([3, 3, 3], [1, 2, 3], [False, False, True]),
-        ([0, 0], [1, 0], [False, True]),
-    ):
+        ([3, 3, 3], [1, 2, 3], [False, False, True]), ([0, 0], [1, 0], [False, True]),
+    ):  # fmt: skip
         graph.update(sources, targets, insert, weights=[1] * len(sources))
         go_on(name, state)
-        wanted = make_state(name, graph.freeze())
-        go_on(name, wanted)
-        assert state["y"].tolist() == wanted["y"].tolist()
+        np.testing.assert_array_equal(state["y"], begin_anew(name, graph))
 
 
 # -- writes to some entries
@@ -364,10 +357,7 @@ WRITTEN = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_entries_that_are_written_make_their_readers_due(name: str) -> None:
     rng = np.random.default_rng(3)
-    drawn = Batched(20, directed=True, keeps=True)
-    for _ in range(8):
-        drawn.apply(**drawn_batch(rng, drawn, "acyclic"))
-    graph = drawn.fresh()
+    graph: Any = drawn_graph(rng, "in").freeze()
     step, written = WRITTEN[name]
     kind = "edges" if name == "at targets" else "in"
     state = make_state(kind, graph)
@@ -410,6 +400,8 @@ def test_writes_to_entries_are_checked() -> None:
             state.put(name, ids, values)
     state.put("x", [True, False, True], 7)
     assert state["x"].tolist() == [7.0, 2.0, 7.0]
+    with pytest.raises(fg.StateError, match="fill="):
+        fg.State(graph, x=fg.vertex_property(0.0, fill=[1.0, 2.0]))
 
 
 # -- batches within a run
@@ -425,13 +417,13 @@ def test_batches_within_a_run_are_gone_on_with(
     if change_driven is True and name == "counts":
         return  # it gathers nothing
     rng = np.random.default_rng(5)
-    graph = drawn_graph(rng, PROGRAMS[name][1])
-    state, left = make_state(name, graph.graph), [4]
+    graph = drawn_graph(rng, name)
+    state, left = make_state(name, graph), [4]
 
     def apply(run: Any, of: fg.State) -> Any:
         if left[0] and run.supersteps % 2:
             left[0] -= 1
-            graph.apply(**drawn_batch(rng, graph, PROGRAMS[name][1]))
+            draw_batch(rng, graph, PROGRAMS[name][1])
         if where == "then":
             return [0] if left[0] else None
         return False
@@ -444,13 +436,13 @@ def test_batches_within_a_run_are_gone_on_with(
 
 def test_two_foldmaps_and_copies_keep_what_each_has_seen() -> None:
     rng = np.random.default_rng(7)
-    graph = drawn_graph(rng, "acyclic")
-    state = make_state("in", graph.graph)
+    graph = drawn_graph(rng, "in")
+    state = make_state("in", graph)
     first, second = PROGRAMS["in"][0], fg.foldmap(from_sources, take)
     for step in (first, second):
         fg.iterate(step, state, target="cpu")
     for _ in range(4):
-        graph.apply(**drawn_batch(rng, graph, "acyclic"))
+        draw_batch(rng, graph, "acyclic")
         fg.iterate(first, state, target="cpu")
         assert "due" in second.explain(state).splitlines()[-1]
         other = state.copy()
@@ -495,58 +487,22 @@ def test_other_foldmaps_between_runs_make_due(is_run: bool, is_fixed: bool) -> N
         assert state["y"].tolist() == [1] * 9 + [12]
 
 
-# -- what States own
-
-
-def test_new_entries_are_filled_and_others_stay() -> None:
-    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 0], target="cpu")
-    state = fg.State(
-        graph,
-        x=fg.vertex_property([[1.0, 2.0]] * 3, iterated=True, fill=[5.0, 6.0]),
-        e=fg.edge_property([10, 20, 30], fill=-1),
-        later=fg.edge_property(7, dtype="int32"),
-    )
-    fg.vertexmap(take_x)(state, target="cpu")  # they are on a device from here on
-    graph.delete_edges([1], [2])
-    graph.insert_edges([2, 0], [1, 2])
-    assert state["e"].tolist() == [10, 30, -1, -1]
-    assert state["later"].tolist() == [7, 7, 0, 0]
-    graph.delete_vertices([1])
-    graph.insert_vertices(3)  # one of them gets the id again
-    assert state["x"].tolist() == [[2, 3], [5, 6], [2, 3], [5, 6], [5, 6]]
-    assert state["e"].tolist() == [30, -1]
-    state["e"] = [1, 2]
-    graph.insert_vertices(200)
-    graph.insert_edges([4], [0])
-    assert state["e"].tolist() == [1, 2, -1]
-    assert state.view("x").shape == (205, 2)
-    assert state.copy()["x"].tolist() == state["x"].tolist()
-    with pytest.raises(fg.StateError, match="fill="):
-        fg.State(graph, x=fg.vertex_property(0.0, fill=[1.0, 2.0]))
-
-
-@fg.vertex
-def take_x(f, v, d):  # type: ignore[no-untyped-def]
-    d.x_next[v, f] = d.x[v, f] + 1
-    return True
-
-
 @pytest.mark.filterwarnings("error::featgraph.StaleSourcesWarning")
 def test_extremes_that_go_on_behind_deletions_warn() -> None:
     graph = fg.DynamicGraph.from_edges(
-        [0, 11, 1], [1, 1, 2], weights=np.array([1, 2, 3]), target="cpu"
+        [5, 16, 1], [1, 1, 2], weights=np.array([1, 2, 3]), target="cpu"
     )
     state, step = make_state("trim all", graph), PROGRAMS["trim all"][0]
     fg.iterate(step, state, target="cpu")
     graph.insert_edges([2], [3], weights=[1])
     fg.iterate(step, state, target="cpu")
-    graph.delete_edges([0], [1])
-    with pytest.warns(fg.StaleSourcesWarning, match="nearest continues"):
+    graph.delete_edges([5], [1])
+    with pytest.warns(fg.StaleSourcesWarning, match="through continues"):
         fg.iterate(step, state, target="cpu")
-    graph.delete_edges([11], [1])
+    graph.delete_edges([16], [1])
     fg.trim(state, reset={"y": BIG})
     fg.iterate(step, state, target="cpu")
-    assert state["y"][:4].tolist() == [0, BIG, BIG, BIG]
+    assert state["y"][[5, 1, 2, 3]].tolist() == [0, BIG, BIG, BIG]
     graph.delete_edges([1], [2])
     with pytest.warns(fg.StaleSourcesWarning):
         fg.iterate(step, state, target="cpu")

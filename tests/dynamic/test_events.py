@@ -55,20 +55,26 @@ def edges_of(graph: fg.DynamicGraph, directed: bool) -> Edges:
     directed=st.booleans(),
     duplicates=st.sampled_from(["last", "keep"]),
     loops=st.sampled_from(["keep", "drop"]),
-    scale=st.sampled_from([1, 0.25]),
-)
+    kind=st.sampled_from(
+        [("i8", 0, 1), ("f8", 0, 0.25), ("i1", 77, 1), ("i1", -119, 1), ("u8", 9, 1),
+         ("u8", 2**63 - 20, 1), ("i8", 2**60 + 1, 1)]
+    ),
+)  # fmt: skip
 def test_batches_lead_from_each_interval_to_the_next(
     seed: int, count: int, length: int, step: int, start: Any, directed: bool,
-    duplicates: str, loops: str, scale: float,
+    duplicates: str, loops: str, kind: Any,
 ) -> None:  # fmt: skip
+    """Of times at the limits of their types, too."""
+    dtype, origin, scale = kind
     policy, rng = (directed, duplicates, loops), np.random.default_rng(seed)
     ends = rng.integers(0, rng.integers(1, 5), (2, count))
     drawn = zip(*ends, rng.integers(-9, 50, count), range(count), strict=True)
-    events = [(u, v, t.item() * scale, w) for u, v, t, w in drawn]
+    events = [(u, v, t.item() * scale + origin, w) for u, v, t, w in drawn]
     last = max(event[2] for event in events)
-    start = None if start is None else min(start * scale, last)
+    start = None if start is None else min(start * scale + origin, last)
     u, v, times, weights = map(list, zip(*events, strict=True))
-    window = fg.TemporalEdges(u, v, times, weights).window(
+    stamps = np.array(times, dtype)
+    window = fg.TemporalEdges(u, v, stamps, weights).window(
         length=length * scale, step=step * scale, start=start
     )
     graph = window.graph(
@@ -94,28 +100,6 @@ def test_batches_lead_from_each_interval_to_the_next(
     assert last < begin + length * scale or last < begin  # it may lie between two
     assert graph.version <= len(window) == len(came)
     assert [batch.insert.tolist() for batch in window] == came
-
-
-@pytest.mark.parametrize(
-    ("times", "start"),
-    [
-        (np.array([0, 5, 9], np.uint64), -3),
-        (np.array([-100, 0, 100], np.int8), -1000),
-        (2**63 - np.array([10, 5, 1], np.uint64), None),
-        (np.array([2**60 + 1] * 3), None),
-    ],
-)
-def test_windows_of_times_at_the_limits_of_their_type(times: Any, start: Any) -> None:
-    window = fg.TemporalEdges([0, 1, 2], [1, 2, 3], times).window(
-        length=4, step=3, start=start
-    )
-    graph = window.graph(target="cpu")
-    for number, batch in enumerate([None, *window]):
-        if batch is not None:
-            graph.update(batch)
-        begin = (int(times[0]) if start is None else start) + 3 * number
-        inside = [t for t in times.tolist() if begin <= t < begin + 4]
-        assert graph.edges()[2]["time"].tolist() == inside
 
 
 def test_events_are_sorted_by_time_and_keep_names() -> None:

@@ -321,6 +321,7 @@ def test_an_update_that_fails_is_made_up_for(
         graph.insert_edges([7], [9])
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_arrays_of_a_version_are_dropped_whatever_interrupts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -334,14 +335,10 @@ def test_arrays_of_a_version_are_dropped_whatever_interrupts(
 
     graph.insert_vertices(400)
     graph.insert_edges(np.arange(2, 300), np.arange(3, 301))
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(arrays, "forget", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                bfs(graph, 0)
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    with monkeypatch.context() as patch:
+        patch.setattr(arrays, "forget", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            bfs(graph, 0)
     levels.update()
     for found in (levels, bfs(graph, 0)):
         assert found.levels.tolist() == [*range(301), *[-1] * 102]

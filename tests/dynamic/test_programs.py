@@ -23,6 +23,7 @@ from featgraph.dynamic import views
 from tests.algorithms.test_smoke import CASES
 from tests.bank import BANK, BankProgram
 from tests.dynamic.reached import batches_to, reached, verify
+from tests.dynamic.test_graph import COUNTED
 from tests.generated.check import check
 from tests.generated.programs import generate
 from tests.strategies import seeds
@@ -64,19 +65,17 @@ def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> Non
 # -- columns of the graph, by slot and by id
 
 
-@fg.gather(into="flow", combine="sum")
-def along_in(f, u, v, e, d):
+def product(f, u, v, e, d):
     return d.w[e] * d.x[u]
+
+
+along_in = fg.gather(into="flow", combine="sum")(product)
+along_out = fg.gather(into="drain", combine="sum", along="out")(product)
 
 
 @fg.gather(into="flow", combine="sum")
 def along_in_of_two(f, u, v, e, d):
     return d.w[e] + d.other[e]
-
-
-@fg.gather(into="drain", combine="sum", along="out")
-def along_out(f, u, v, e, d):
-    return d.w[e] * d.x[u]
 
 
 @fg.gather(into="flow", combine="sum", along="both")
@@ -104,59 +103,59 @@ def keep_both(f, v, d):
 
 STEPS = {
     "in": fg.foldmap(along_in, keep),
+    "in of two": fg.foldmap(along_in_of_two, keep),
     "in and out": fg.foldmap(along_in, along_out, keep_both),
     "both": fg.foldmap(along_both, keep),
     "edges": fg.foldmap(note, along_in, keep),
 }
 
 
-#: Options under which kernels go along other rows.
-WAYS: dict[str, list[dict[str, Any]]] = {
-    "in": [{"direction": "pull"}, {"direction": "push"}]
-}
-
-
-OF_TWO = fg.foldmap(along_in_of_two, keep)
-
-
-def columns_left(
-    graph: fg.Graph, step: fg.FoldMap, weights: Any, **options: Any
-) -> dict[str, Any]:
-    """Return the values after a program that reads the weights."""
-    x = np.arange(graph.vertex_count, dtype=np.float32) % 7
-    given: dict[str, Any] = {} if "note" not in repr(step) else {
-        "seen": fg.edge_property(np.float32(0), per_direction=not graph.directed)
-    }  # fmt: skip
-    state = fg.State(
-        graph, w=weights, x=fg.vertex_property(x),
-        y=fg.vertex_property(np.float32(0)), **given,
+def state_of_columns(graph: fg.Graph, weights: Any, **more: Any) -> fg.State:
+    """Return a State of values that `STEPS` read and write."""
+    return fg.State(
+        graph, w=weights, y=fg.vertex_property(np.float32(0)),
+        x=fg.vertex_property(np.arange(graph.vertex_count, dtype=np.float32) % 7),
+        seen=fg.edge_property(np.float32(0), per_direction=not graph.directed), **more,
     )  # fmt: skip
-    step(state, **options)
-    return {name: state[name] for name in state}
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize("duplicates", ["keep", "last"])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("name", STEPS)
-def test_columns_have_the_values_of_the_version(name: str, directed: bool) -> None:
+def test_columns_have_the_values_of_the_version(
+    name: str, directed: bool, duplicates: str
+) -> None:
+    """In new States, and in one that runs on; kernels may go along other rows."""
     rng, step = np.random.default_rng(8), STEPS[name]
-    graph = reached(rng, V, directed=directed, batches=3)
-    in_place = 0
-    for _ in range(3):
-        frozen = graph.freeze()
-        as_array = fg.edge_property(graph.weights_as("float32"), copy=False)
-        for how in WAYS.get(name, [{}]):
-            own = fg.edge_property(frozen.weights)
-            wanted = columns_left(frozen, step, own, **how)
-            for weights in (graph.column("weight"), as_array):
-                found = columns_left(graph, step, weights, **how)
-                for key, value in wanted.items():
-                    require_equal(found[key], value, key)
+    graph = reached(rng, V, directed=directed, batches=3, duplicates=duplicates)
+    column, in_place, replaced = graph.column("weight"), 0, 0
+    own = fg.edge_property(np.float32(1), fill=1)
+    older = state_of_columns(graph, own if "two" in name else column, other=column)
+    step(older)
+    for _ in range(4):
+        frozen, in_order = graph.freeze(), graph.weights_as("float32")
+        weights = fg.edge_property(in_order, copy=False)
+        ones = fg.edge_property(np.float32(1))
+        for direction in ("pull", "push") if name == "in" else ("auto",):
+            pairs = [
+                (older, ones if "two" in name else weights),
+                (state_of_columns(graph, column, other=column), weights),
+                (state_of_columns(graph, weights, other=column), weights),
+            ]
+            for state, own_weights in pairs:
+                wanted = state_of_columns(frozen, own_weights, other=weights)
+                for one in (state, wanted):
+                    step(one, direction=direction)
+                for key in wanted:
+                    require_equal(state[key], wanted[key], key)
         moves, ends = graph.stamps.moves, rng.integers(0, V, (2, 8))
+        ends[:, :4] = np.stack(graph.edges()[:2])[:, rng.integers(0, 90, 4)]
         some, values = rng.random(8) < 0.6, rng.random(8, dtype=np.float32)
-        graph.update(*ends, some, weights=values)
+        replaced += graph.update(*ends, some, weights=values).replaced
         in_place += graph.stamps.moves is moves
     assert in_place
+    assert replaced or duplicates == "keep"
 
 
 def test_edges_are_numbered_by_slot_where_columns_are_all() -> None:
@@ -191,16 +190,18 @@ def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
         x=fg.vertex_property(np.float32(1)), y=fg.vertex_property(np.float32(0)),
         **({"other": graph.column("weight")} if values == "both" else {}),
     )  # fmt: skip
-    step = OF_TWO if values == "both" else STEPS["in"]
+    step = STEPS["in of two" if values == "both" else "in"]
 
-    def advance() -> None:
+    def change() -> None:
         ends, some = rng.integers(0, count, (2, 20)), rng.random(20) < 0.5
         graph.update(*ends, some, weights=np.ones(20, np.float32))
+
+    def advance() -> None:
         for direction in ("pull", "push"):
             fg.iterate(step, state, max_supersteps=1, direction=direction)
 
-    for _ in range(3):
-        advance()
+    for call in (change, advance) * 3:
+        call()
     for module, name in (
         (views, "living_slots"), (views.host_arrays, "host_graph_array"),
         (views.host_arrays, "cut_words"),
@@ -209,47 +210,19 @@ def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
         monkeypatch.setattr(module, name, None)
     tracemalloc.start()
     try:
-        for _ in range(4):
+        # Seven sets of vertices; neither numbers of vertices nor marks of edges.
+        for call, most in ((change, count // 2), (advance, 2 * count)) * 4:
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
-            advance()
+            call()
             _, peak = tracemalloc.get_traced_memory()
-            # Seven sets of vertices; neither numbers of vertices nor marks of edges.
-            assert peak - before < 2 * count
+            assert peak - before < most
     finally:
         tracemalloc.stop()
     monkeypatch.undo()
     graph.audit()
     degrees = np.asarray(graph.in_degree)
     assert state["y"].tolist() == (degrees * (1 + (values == "both"))).tolist()
-
-
-@pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("by", ["slot", "id"])
-def test_a_state_of_columns_runs_on_in_later_versions(by: str, directed: bool) -> None:
-    rng, x = np.random.default_rng(13), np.arange(12, dtype=np.float32)
-    graph = fg.DynamicGraph.from_edges(
-        *rng.integers(0, 12, (2, 400)), weights=np.ones(400, np.float32),
-        directed=directed, duplicates="last", target="cpu",
-    )  # fmt: skip
-    own, column = fg.edge_property(np.float32(0)), graph.column("weight")
-    state = fg.State(
-        graph, w=column if by == "slot" else own, other=column,
-        x=fg.vertex_property(x), y=fg.vertex_property(np.float32(0)),
-    )  # fmt: skip
-    replaced = 0
-    for _ in range(8):
-        (STEPS["in"] if by == "slot" else OF_TWO)(state)
-        frozen = graph.freeze()
-        require_equal(state["other"], frozen.weights, "other")
-        rows, w = frozen.in_edges, frozen.expand_edge_values(frozen.weights)
-        at = np.repeat(np.arange(12), np.diff(rows.row_offsets))
-        values = w * x[rows.column_indices] if by == "slot" else w
-        assert state["y"].tolist() == np.bincount(at, values, 12).tolist()
-        ends, some = rng.integers(0, 12, (2, 5)), rng.random(5) < 0.7
-        weights = rng.integers(1, 9, 5).astype(np.float32)
-        replaced += graph.update(*ends, some, weights=weights).replaced
-    assert replaced > 8
 
 
 @fg.gather(into="flow", combine="sum")
@@ -263,42 +236,10 @@ def test_locals_may_have_the_names_of_arrays() -> None:
     graph = reached(np.random.default_rng(12), V, directed=True, batches=1)
     step = fg.foldmap(named_as_arrays, keep)
     for weights in (graph.column("weight"), fg.edge_property(graph.weights)):
-        found = columns_left(graph, step, weights)
-        wanted = columns_left(graph, STEPS["in"], weights)
+        found, wanted = (state_of_columns(graph, weights) for _ in range(2))
+        step(found)
+        STEPS["in"](wanted)
         require_equal(found["y"], wanted["y"], "y")
-
-
-@fg.edge
-def count(f, u, v, e, d):
-    d.seen[e] += 1
-    return True
-
-
-@pytest.mark.parametrize("directed", [True, False])
-def test_values_of_edges_stay_with_their_edges(directed: bool) -> None:
-    rng = np.random.default_rng(10)
-    graph = fg.DynamicGraph.from_edges(*rng.integers(0, 40, (2, 90)), directed=directed)
-    state = fg.State(
-        graph, seen=fg.edge_property(np.arange(90), per_direction=not directed),
-        name=fg.edge_property(np.arange(1, 91)),
-    )  # fmt: skip
-    ages = {number: number - 1 for number in range(1, 91)}
-    for number in range(91, 1000, 90):
-        fg.edgemap(count)(state)
-        listed = state["name"].tolist()
-        ages = {age: ages[age] + 1 for age in listed}
-        assert state["seen"].tolist() == [*ages.values()] * (1 if directed else 2)
-        other = state.copy()
-        ends = rng.integers(0, 40, (2, 90))
-        graph.update(*ends, rng.random(90) < 0.5, copies="last")
-        born = graph.given_edge_count - np.count_nonzero(state["name"])
-        if number == 91:
-            graph.compact()
-        names = state["name"]
-        names[len(names) - born :] = np.arange(number, number + born)
-        state["name"] = names
-        ages = {age: ages.get(age, 0) for age in names.tolist()}
-        assert other["seen"].tolist() == state["seen"].tolist()
 
 
 # -- algorithms
@@ -312,8 +253,8 @@ def test_edges_of_an_empty_graph_share_values_with_their_twins() -> None:
     )
     graph.insert_edges([0, 1], [1, 2])
     with pytest.raises(fg.UserFunctionError, match="one value for both directions"):
-        fg.edgemap(count)(one)
-    fg.edgemap(count)(two)
+        COUNTED(one)
+    COUNTED(two)
     assert one["seen"].size == 2
     assert two["seen"].size == 4
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -18,13 +16,8 @@ from featgraph.dynamic import gpu_memory, gpu_pools
 from featgraph.dynamic import store as stores
 from featgraph.runtime.devices import cuda_device, gpu_arrays, host_arrays
 from featgraph.runtime.memory.graph_arrays import graph_arrays
-from tests.simt.gpu import Gpu, emulated_gpu
-
-
-@pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
+from tests.dynamic.test_graph import NOTES
+from tests.simt.gpu import Gpu
 
 
 def test_edges_are_oriented_as_on_the_host(gpu: Gpu) -> None:
@@ -123,12 +116,9 @@ def test_a_sample_of_a_column_is_of_living_edges(
     rng = np.random.default_rng(2)
     ends, weights = rng.integers(0, 500, (2, 3000)), rng.permutation(3000) + 1
     graph = fg.DynamicGraph.from_edges(
-        *ends,
-        weights=np.float32(weights),
-        vertex_count=500,
-        duplicates="last",
+        *ends, weights=np.float32(weights), vertex_count=500, duplicates="last",
         target=device,
-    )
+    )  # fmt: skip
     graph.delete_edges(*ends[:, :1500])
     living = np.array(graph.weights)
     graph.insert_edges([3], [4], weights=[5000.0])
@@ -149,26 +139,15 @@ def test_a_sample_of_a_column_is_of_living_edges(
     assert not hub._store.sample("weight", 50).size
 
 
-@fg.gather(into="total", combine="sum")
-def value_of_edge(f, u, v, e, d):
-    return d.value[e]
-
-
-@fg.vertex
-def store_total(f, v, d):
-    d.found[v] = d.total[v]
-    return False
-
-
 def test_values_are_given_where_edge_ids_are_left_and_no_edge(gpu: Gpu) -> None:
     """Rows of the ids were taken modulo the number of values, which is 0."""
     graph = fg.DynamicGraph.from_edges([0], [1], target="cuda")
-    first = fg.State(graph, value=fg.edge_property([2.0]))  # ids stay with it
+    first = fg.State(graph, note=fg.edge_property([2.0]))  # ids stay with it
     graph.delete_edges([0], [1])
     found = fg.vertex_property(1.0)
-    state = fg.State(graph, value=fg.edge_property(np.empty(0), fill=7), found=found)
-    fg.foldmap(value_of_edge, store_total)(state)
+    state = fg.State(graph, note=fg.edge_property(np.empty(0), fill=7), found=found)
+    NOTES(state)
     assert state["found"].tolist() == [0, 0]
     graph.insert_edges([0, 1], [1, 0])
-    assert state["value"].tolist() == [7, 7]
-    assert first["value"].tolist() == [0, 0]
+    assert state["note"].tolist() == [7, 7]
+    assert first["note"].tolist() == [0, 0]
