@@ -196,11 +196,11 @@ def run_loops() -> None:
 
 
 def run_batches(case: dict[str, Any]) -> None:
-    """Apply batches to a dynamic graph, and to one on the CPU, and compare them."""
+    """Apply batches to graphs on both targets, and compare these; count triangles."""
     from bench.sanitizers.cases import BATCHES
     from featgraph.cuda import arrays
     from featgraph.dynamic import gpu_pools
-    from tests.dynamic.pairs import check_batches, check_long_rows
+    from tests.dynamic.pairs import check_batches, check_long_rows, check_triangles
 
     of, rng = BATCHES[case["variant"]], np.random.default_rng(case["seed"])
     was = gpu_pools.FEW, arrays.multiprocessors
@@ -211,6 +211,7 @@ def run_batches(case: dict[str, Any]) -> None:
             if of.long_rows:
                 copies = ("all", "last")[case["seed"] % 2]
                 check_long_rows(rng, *of.long_rows, copies)
+                check_triangles(rng, 60, 40, chunk=20, part=9)
     finally:
         gpu_pools.FEW, arrays.multiprocessors = was
 

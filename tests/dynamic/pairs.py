@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.algorithms import triangle_count
 from featgraph.base.errors import GraphInputError
+from featgraph.dynamic import triangles_cuda
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from tests.dynamic.model import drawn_updates, kept, set_shares, update
 
 __all__ = [
-    "check_arrays", "check_batches", "check_long_rows", "printed_by", "require_counts",
-    "require_same", "require_values", "stores_of",
+    "check_arrays", "check_batches", "check_long_rows", "check_triangles", "printed_by",
+    "require_counts", "require_same", "require_values", "stores_of",
 ]  # fmt: skip
 
 Rng = np.random.Generator
@@ -52,6 +54,40 @@ def check_batches(rng: Rng, vertex_count: int, batches: int, sizes: list[int]) -
             _between(rng, both, number)
             _update(rng, both, int(rng.choice(sizes)))
             require_same(both)
+
+
+def check_triangles(
+    rng: Rng, vertex_count: int, updates: int, *, chunk: int, part: int
+) -> None:
+    """Require that updates on the GPU count triangles as calls do.
+
+    Rows are cut by `chunk` and `part`. Copies of edges are refused, and counts stay.
+    """
+    u, v = np.triu_indices(vertex_count, 1)
+    kept = rng.random(u.size) < 0.6
+    graph = fg.DynamicGraph.from_edges(
+        u[kept], v[kept], vertex_count=vertex_count, directed=False, target="cuda"
+    )
+    result = triangle_count(graph)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triangles_cuda, "CHUNK", chunk)
+        patch.setattr(triangles_cuda, "PART", part)
+        for step in range(3):
+            low, high = np.sort(np.array(graph.edges()[:2]), 0)
+            there = np.isin(u * vertex_count + v, low * vertex_count + high)
+            turned = rng.permutation(u.size)[:updates]
+            graph.update(u[turned], v[turned], ~there[turned])
+            if step:
+                graph.delete_vertices([step])
+                graph.insert_vertices(1)
+            assert result.update().began_anew == ""
+            fresh = triangle_count(graph.freeze())
+            np.testing.assert_array_equal(result.triangles, fresh.triangles)
+            assert result.total == fresh.total
+        graph.insert_edges([4, 5, 5], [5, 6, 4])
+        with pytest.raises(GraphInputError, match="parallel"):
+            result.update()
+        np.testing.assert_array_equal(result._state["triangles"], fresh.triangles)
 
 
 def stores_of(vertex_count: int, **options: Any) -> list[EdgeStore]:

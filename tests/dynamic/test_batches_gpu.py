@@ -14,7 +14,7 @@ from featgraph import algorithms
 from tests.algorithms.test_smoke import CASES
 from tests.bank import BANK, BankProgram
 from tests.dynamic import test_programs
-from tests.dynamic.pairs import check_arrays, check_batches
+from tests.dynamic.pairs import check_arrays, check_batches, check_triangles
 from tests.dynamic.reached import reached
 from tests.dynamic.test_programs import ran, require_equal
 
@@ -129,6 +129,14 @@ def test_results_follow(
         for other in (run(graph), run(graph.freeze())):
             require_alike(getattr(result, answer), getattr(other, answer), answer)
     graph.audit()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_triangles_of_long_rows(seed: int) -> None:
+    part = (7, 100, 8192, 64)[seed]
+    check_triangles(
+        np.random.default_rng(seed), 300, 600, chunk=min(part, 4096), part=part
+    )
 
 
 def test_arrays_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

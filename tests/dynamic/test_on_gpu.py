@@ -44,6 +44,7 @@ from tests.dynamic.pairs import (
     check_arrays,
     check_batches,
     check_long_rows,
+    check_triangles,
     printed_by,
     require_same,
     require_values,
@@ -353,33 +354,8 @@ def test_results_follow(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.audit()
 
 
-def test_triangles_of_long_rows(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of several chunks and parts; copies are refused, and counts stay."""
-    monkeypatch.setattr(triangles_cuda, "CHUNK", 3)
-    monkeypatch.setattr(triangles_cuda, "PART", 4)
-    rng = np.random.default_rng(5)
-    u, v = np.triu_indices(14, 1)
-    kept = rng.random(u.size) < 0.6
-    graph = fg.DynamicGraph.from_edges(
-        u[kept], v[kept], vertex_count=14, directed=False, target="cuda"
-    )
-    result = triangle_count(graph)
-    for step in range(3):
-        given = np.array(graph.edges()[:2])
-        there = np.isin(u * 14 + v, given.min(0) * 14 + given.max(0))
-        turned = rng.permutation(u.size)[:12]
-        graph.update(u[turned], v[turned], ~there[turned])
-        if step:
-            graph.delete_vertices([step])
-            graph.insert_vertices(1)
-        assert result.update().began_anew == ""
-        fresh = triangle_count(graph.freeze())
-        np.testing.assert_array_equal(result.triangles, fresh.triangles)
-        assert result.total == fresh.total
-    graph.insert_edges([4, 5, 5], [5, 6, 4])
-    with pytest.raises(fg.GraphInputError, match="parallel"):
-        result.update()
-    np.testing.assert_array_equal(result._state["triangles"], fresh.triangles)
+def test_triangles_of_long_rows(gpu: Gpu) -> None:
+    check_triangles(np.random.default_rng(5), 14, 12, chunk=3, part=4)
 
 
 def test_arrays_of_the_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
