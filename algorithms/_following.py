@@ -177,7 +177,7 @@ class Following:
             return f"{pause.least} changes took longer than a call"
         return changes
 
-    def weigh(self, changes: Any, share: float) -> None:
+    def weigh(self, changes: Any, share: float, *, is_first: bool = False) -> None:
         """Begin or end a pause after an update.
 
         Times are estimated from counts, so that equal updates begin anew in every run.
@@ -187,15 +187,19 @@ class Following:
         changes : Changes
         share : float
             The time of the update over that of a call.
+        is_first : bool, optional
+            Whether the update made a State, which took as long for insertions alone as
+            for others: both pause.
         """
         count = sum(changes.counts)
-        pause = self.pauses[count > changes.counts[0]]
-        if share > 1 and self.graph.given_edge_count >= LEAST_WEIGHED:
-            shortest, longest = PAUSES
-            pause.length = min(2 * pause.length or shortest, longest)
-            pause.least, pause.left = count, pause.length
-        elif count >= pause.least:
-            pause.length = 0
+        own = self.pauses[count > changes.counts[0]]
+        for pause in self.pauses if is_first else (own,):
+            if share > 1 and self.graph.given_edge_count >= LEAST_WEIGHED:
+                shortest, longest = PAUSES
+                pause.length = min(2 * pause.length or shortest, longest)
+                pause.least, pause.left = count, pause.length
+            elif count >= pause.least:
+                pause.length = 0
 
 
 def follow(

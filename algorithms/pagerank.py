@@ -319,8 +319,9 @@ class PageRankResult(Result):
             return "ranks have no scale"
         real = checked_reals(arguments["dtype"])
         weights = weight_properties(graph, arguments["weights"], real, ratios=True)
-        state = vars(self).get("_shares")
-        if state is None:
+        state: Any = vars(self).get("_shares")
+        is_first = state is None
+        if is_first:
             following.call_work = _work(self.run, graph)
             state = _begun(graph, self.ranks, arguments, weights, where)
         weighted = bool(weights)
@@ -341,7 +342,8 @@ class PageRankResult(Result):
             _count_on(state, COUNTED_ON * sums[0], arguments)
         if following.call_work:
             costs = EDGE_COSTS[graph.vertex_count > FEW_VERTICES], STEP_COSTS[has_tol]
-            following.weigh(changes, _work(run, graph, *costs) / following.call_work)
+            took = _work(run, graph, *costs) / following.call_work
+            following.weigh(changes, took, is_first=is_first)
         self._take(
             _shares=state, _sums=sums, ranks=_scaled, run=run,
             residuals=np.empty(0), vertex_names=graph.vertex_names,
