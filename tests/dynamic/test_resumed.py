@@ -497,7 +497,8 @@ def test_work_of_updates_is_compared_with_that_of_the_call(
 ) -> None:
     """An edge near the root of a tree changes all vertices, one near a leaf few."""
     shares: list[float] = []
-    monkeypatch.setattr(Following, "weigh", lambda _, __, share: shares.append(share))
+    note = lambda _, __, share, **first: shares.append(share)  # noqa: E731
+    monkeypatch.setattr(Following, "weigh", note)
     vertices = np.arange(1, 4096)
     graph = fg.DynamicGraph.from_edges(
         (vertices - 1) // 2, vertices, directed=False, target="cpu"
