@@ -79,10 +79,9 @@ class SswpResult(PathsResult):
 
     def _resume(self, following: Any) -> Any:
         """Update the paths: recompute those that lost an edge, and widen others."""
-        graph, given = following.graph, following.arguments
-        length_property(
-            graph, given["weights"], checked_reals(given["dtype"])
-        )  # checks
+        given = following.arguments
+        real = checked_reals(given["dtype"])
+        length_property(following.graph, given["weights"], real)  # checks new weights
         kept = Kept("widths", "width", "predecessor", np.inf, -np.inf, rises=True)
         return follow_paths(self, following, kept, step)
 
