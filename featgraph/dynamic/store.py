@@ -212,7 +212,8 @@ class EdgeStore:
         GraphInputError
         """
         given, spec = _typed(columns or {}, options.get("duplicates", "keep"))
-        if options.get("target") != "cuda" or not is_on_gpu(sources):
+        is_there = options.get("target") == "cuda" and is_on_gpu(sources)
+        if not is_there or vertex_count is None:  # an id may be wrong
             ends = sources, targets
             sources, targets, _, vertex_count = edges_on_host(
                 ends, None, vertex_count, None

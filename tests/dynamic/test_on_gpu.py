@@ -55,6 +55,7 @@ from tests.dynamic.test_dead import check_dead, counted, path
 from tests.dynamic.test_programs import ran
 from tests.dynamic.test_resumed import require_labels, spread_labels
 from tests.simt.emulator import EmulationError
+from tests.simt.foreign import Foreign
 from tests.simt.gpu import Gpu, emulated_gpu, pauses
 from tests.simt.test_watched_loops import have_loops
 from tests.unit.test_hops import calls_within
@@ -361,6 +362,17 @@ def test_triangles_of_long_rows(gpu: Gpu) -> None:
 def test_arrays_of_the_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches that lie on the GPU do not pass the host."""
     check_arrays(monkeypatch, arrays.upload, 20, 90, gpu.downloads)
+
+
+@pytest.mark.parametrize("wrong", [-3, 1 << 40])
+def test_first_ids_that_are_wrong_raise_as_on_the_host(gpu: Gpu, wrong: int) -> None:
+    ends, found = np.array([[0, 1, wrong], [1, 2, 0]]), []
+    for place in (np.array, Foreign):
+        with pytest.raises(fg.GraphInputError) as caught:
+            fg.DynamicGraph.from_edges(*map(place, ends), target="cuda")
+        found.append(str(caught.value))
+    assert found[0] == found[1]
+    assert str(wrong) in found[0]
 
 
 @pytest.mark.parametrize("directed", [True, False])
