@@ -14,7 +14,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -206,13 +206,16 @@ def follow(
     version: Any, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Following | None:
     """Return the call that a result keeps; None unless its graph is dynamic."""
-    bound = inspect.signature(call).bind(*args, **kwargs)
+    bound = _signature_of(call).bind(*args, **kwargs)
     graph = next(iter(bound.arguments.values()), None)
     if not isinstance(graph, fg.DynamicGraph):
         return None
     bound.apply_defaults()
     again, target = partial(call, *args, **kwargs), kwargs.get("target", "auto")
     return Following(graph, version, again, bound.arguments, target)
+
+
+_signature_of = cache(inspect.signature)
 
 
 def is_on_gpu(graph: Any) -> bool:
