@@ -119,6 +119,7 @@ def count_corners(  # type: ignore[no-untyped-def]
             stop, size = min(begin + chunk, all_b), int64(32)
             while size < 2 * (stop - begin):
                 size += size
+            # The table gets neighbors of b, which has the shorter row.
             for place in range(thread, size, threads):
                 table[place] = -1
             cuda.syncthreads()
@@ -138,6 +139,7 @@ def count_corners(  # type: ignore[no-untyped-def]
                         place = (place + 1) & int32(size - 1)
                         old = cuda.atomic.cas(table, place, int32(-1), int32(w))
             cuda.syncthreads()
+            # Neighbors of a in this part that the table has are third corners.
             for number in range(
                 all_a * part // used + thread, all_a * (part + 1) // used, threads
             ):
