@@ -23,8 +23,8 @@ import featgraph as fg
 from featgraph.algorithms._vertices import only_living
 
 __all__ = [
-    "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "is_on_gpu",
-    "spread",
+    "FEW", "Following", "Update", "are_column", "edges_into", "ends_of", "follow",
+    "is_on_gpu", "spread",
 ]  # fmt: skip
 
 #: Arguments of algorithms with a value for each given edge: edges that were inserted
@@ -218,6 +218,15 @@ def follow(
 def is_on_gpu(graph: Any) -> bool:
     """Return whether a dynamic graph lives on a GPU."""
     return bool(graph.changing.target_of("auto") == "cuda")
+
+
+def are_column(graph: Any, weights: dict[str, Any]) -> bool:
+    """Return whether properties of weights, if any, are a column of a dynamic graph.
+
+    Weights that were converted or scaled are not: they are those of one version.
+    """
+    own = graph.changing
+    return all(own.column_of(graph, w.values) is not None for w in weights.values())
 
 
 def ends_of(

@@ -221,6 +221,23 @@ def test_new_weights_are_checked(directed: bool, ends: tuple[int, int]) -> None:
     assert "ended in an error" in result.update().began_anew
 
 
+@pytest.mark.parametrize(("usual", "other"), [(1e10, 3e38), (1e-11, 1e-37)])
+def test_weights_that_need_a_scale_begin_anew(usual: float, other: float) -> None:
+    """Sums of such weights, and shares divided by them, leave the range of the type."""
+    path = np.arange(VERTICES - 1)
+    graph = fg.DynamicGraph.from_edges(
+        path, path + 1, weights=np.full(path.size, usual, np.float32),
+        duplicates="last", target="cpu",
+    )  # fmt: skip
+    results = pagerank(graph, alpha=ALPHA), spread_labels(graph)
+    for weight, why in ((usual, ""), (other, "the weights are of another type")) * 2:
+        graph.insert_edges([5, 5, 5, 9], [6, 20, 30, 40], weights=[weight] * 4)
+        assert [result.update().began_anew for result in results] == [why] * 2
+        bound = VERTICES * ALPHA * 1e-6 / (1 - ALPHA) + 1e-6
+        assert np.abs(results[0].ranks - exact(graph)).sum() <= bound
+        require_labels(graph, results[1], spread_labels(graph))
+
+
 RANKS = importlib.import_module("featgraph.algorithms.pagerank")
 LABELS = importlib.import_module("featgraph.algorithms.label_propagation")
 
