@@ -20,6 +20,7 @@ from featgraph.algorithms import (
     pagerank,
     sssp,
     sswp,
+    triangle_count,
 )
 from featgraph.algorithms._following import Following
 from featgraph.algorithms.label_propagation import verify_label_propagation
@@ -392,6 +393,48 @@ def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
     result = call(graph)
     change(rng, graph, True)
     assert why in result.update().began_anew
+
+
+LIMITED = [
+    (bfs, "levels", {"sources": 0}),
+    (sssp, "distances", {"sources": 0}),
+    (connected_components, "labels", {"method": "propagate"}),
+    (connected_components, "labels", {"method": "link"}),
+]
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize(("call", "answer", "options"), LIMITED)
+@pytest.mark.parametrize("limit", [1, 4, 200])
+def test_limits_of_supersteps_hold_in_updates(
+    call: Any, answer: str, options: dict[str, Any], limit: int
+) -> None:
+    graph = fg.DynamicGraph.from_edges(
+        [0, 1, 9], [1, 2, 8], vertex_count=12, directed=False, target="cpu"
+    )
+    result = call(graph, max_supersteps=limit, **options)
+    for u in range(2, 7):
+        graph.insert_edges([u], [u + 1])
+        assert (result.update().began_anew == "") == (limit == 200)
+        fresh = call(graph, max_supersteps=limit, **options)
+        equal(getattr(result, answer), getattr(fresh, answer))
+        assert result.converged == fresh.converged
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_triangles_stay_where_an_update_raises(is_read: bool) -> None:
+    ends = np.array([0, 1, 2, 3, 4, 5]), np.array([1, 2, 0, 4, 5, 3])
+    graph = fg.DynamicGraph.from_edges(*ends, directed=False, target="cpu")
+    result = triangle_count(graph)
+    assert not is_read or result.triangles.tolist() == [1] * 6
+    graph.delete_vertices([5])
+    graph.insert_edges([0], [1])
+    with pytest.raises(fg.GraphInputError, match="parallel edges"):
+        result.update()
+    assert result.triangles.tolist() == [1] * 6
+    graph.delete_edges([0], [1], copies="first")
+    assert "ended in an error" in result.update().began_anew
+    assert (result.triangles.tolist(), result.total) == ([1, 1, 1, 0, 0, 0], 1)
 
 
 def set_few(patch: pytest.MonkeyPatch, *modules: str) -> None:
