@@ -91,7 +91,8 @@ class TriangleCountResult(Result):
             found = graph.changing.add_triangles(changes, state.view("triangles"))
         if isinstance(found, str):
             return found
-        state.touch("triangles")
+        with state.in_use.hold("result.update()"):  # views of the old counts end
+            state.touch("triangles")
         self._take(
             triangles=lambda _: state["triangles"], total=self.total + found[0],
             vertex_names=graph.vertex_names,

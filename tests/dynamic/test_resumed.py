@@ -421,6 +421,21 @@ def test_limits_of_supersteps_hold_in_updates(
         assert result.converged == fresh.converged
 
 
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [(triangle_count, "triangles"), (lambda graph: bfs(graph, 0), "levels")],
+)
+def test_views_end_at_updates(call: Any, answer: str) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], directed=False, target="cpu")
+    result = call(graph)
+    view = result.view(answer)
+    graph.insert_edges([0], [2])
+    assert result.update().began_anew == ""
+    with pytest.raises(fg.StateError, match="the view has ended"):
+        np.asarray(view)
+    equal(getattr(result, answer), getattr(call(graph), answer))
+
+
 @pytest.mark.parametrize("is_read", [False, True])
 def test_triangles_stay_where_an_update_raises(is_read: bool) -> None:
     ends = np.array([0, 1, 2, 3, 4, 5]), np.array([1, 2, 0, 4, 5, 3])
