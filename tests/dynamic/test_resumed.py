@@ -436,6 +436,30 @@ def test_views_end_at_updates(call: Any, answer: str) -> None:
     equal(getattr(result, answer), getattr(call(graph), answer))
 
 
+@pytest.mark.parametrize("turned", ["born", "dead"])
+def test_views_end_where_vertices_come_and_go(turned: str) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], vertex_count=9, target="cpu")
+    graph.delete_vertices([8])
+    state = fg.State(graph, x=fg.vertex_property(np.arange(9), fill=7))
+    view = state.view("x")
+    graph.delete_vertices([4]) if turned == "dead" else graph.insert_vertices(1)
+    equal(np.asarray(view), np.where(np.arange(9) == 8, 7, np.arange(9)))
+    state.follow()
+    with pytest.raises(fg.StateError, match="the view has ended"):
+        np.asarray(view)
+
+
+def test_triangles_follow_vertices_without_being_read() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 0], directed=False)
+    result = triangle_count(graph)
+    for _ in range(3):
+        graph.delete_vertices([1])
+        graph.insert_vertices(1)
+        graph.insert_edges([1], [0])
+        assert result.update().began_anew == ""
+    assert (result.triangles.tolist(), result.total) == ([0, 0, 0], 0)
+
+
 @pytest.mark.parametrize("is_read", [False, True])
 def test_triangles_stay_where_an_update_raises(is_read: bool) -> None:
     ends = np.array([0, 1, 2, 3, 4, 5]), np.array([1, 2, 0, 4, 5, 3])
@@ -443,13 +467,14 @@ def test_triangles_stay_where_an_update_raises(is_read: bool) -> None:
     result = triangle_count(graph)
     assert not is_read or result.triangles.tolist() == [1] * 6
     graph.delete_vertices([5])
+    graph.insert_vertices(2)
     graph.insert_edges([0], [1])
     with pytest.raises(fg.GraphInputError, match="parallel edges"):
         result.update()
     assert result.triangles.tolist() == [1] * 6
     graph.delete_edges([0], [1], copies="first")
     assert "ended in an error" in result.update().began_anew
-    assert (result.triangles.tolist(), result.total) == ([1, 1, 1, 0, 0, 0], 1)
+    assert (result.triangles.tolist(), result.total) == ([1] * 3 + [0] * 4, 1)
 
 
 def set_few(patch: pytest.MonkeyPatch, *modules: str) -> None:
