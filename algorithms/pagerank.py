@@ -445,8 +445,9 @@ def _count_on(state: fg.State, mass: float, arguments: dict[str, Any]) -> None:
     if epsilon is None:
         epsilon, least = arguments["alpha"] * tol / 2, least / 2
     share = mass / 2
-    # With "renormalize", epsilon bounds changes of y before scaling, as in `pagerank`.
-    if arguments["dangling"] is not None:
+    # With "renormalize", a given epsilon bounds changes of y before scaling, as in
+    # `pagerank`.
+    if None not in (arguments["epsilon"], arguments["dangling"]):
         share = max(share, COUNTED_ON * state.graph.living_count)
     state["counted_on"], state["epsilon"] = mass, epsilon * share
     state["least"] = least

@@ -169,6 +169,25 @@ def test_ranks(seed: int, options: dict[str, Any]) -> None:
         120)  # fmt: skip
 
 
+def test_tolerance_holds_for_scaled_ranks() -> None:
+    """Most vertices have no edges, so that scaling makes all errors larger."""
+    graph = fg.DynamicGraph.from_edges(
+        [0, 2, 0, 2, 1, 2, 0, 2, 1], [1, 0, 0, 0, 0, 0, 0, 0, 1], directed=False,
+        target="cpu",
+    )  # fmt: skip
+    result = pagerank(graph, dangling="renormalize", dtype=np.float64)
+    for batch in (
+        lambda: graph.insert_edges([0], [2]),
+        lambda: graph.insert_edges([2, 1], [0, 1]),
+        lambda: graph.insert_vertices(57),
+        lambda: graph.update([2, 2, 2, 0, 31], [0, 0, 0, 0, 38],
+                             [False] * 4 + [True], copies="first"),
+    ):  # fmt: skip
+        batch()
+        assert result.update().began_anew == ""
+        RANKS.verify_pagerank(graph, result.ranks, dangling="renormalize")
+
+
 def test_shares_follow_out_degrees() -> None:
     """Edges out of a vertex are due where they lead, and so is the vertex."""
     path = np.arange(VERTICES - 1)
