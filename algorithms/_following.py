@@ -23,8 +23,8 @@ import featgraph as fg
 from featgraph.algorithms._vertices import only_living
 
 __all__ = [
-    "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "is_on_gpu",
-    "spread",
+    "FEW", "Following", "Update", "are_column", "edges_into", "ends_of", "follow",
+    "is_on_gpu", "spread",
 ]  # fmt: skip
 
 #: Arguments of algorithms with a value for each given edge: edges that were inserted
@@ -33,6 +33,8 @@ EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
 #: `Following.changes` limits changes as if a graph had this many edges, or more: a
 #: share of the edges of a small graph would be no change at all.
 FEW = 4096
+#: Most supersteps of a call for each vertex: two foldmaps alternate.
+CALL_STEPS = 2
 #: After an update that took longer than a call, so many updates begin anew at once: the
 #: first number, and twice as many each time that the next one takes longer, too, up to
 #: the last number. Graphs with fewer edges than `LEAST_WEIGHED` are left out.
@@ -162,8 +164,12 @@ class Following:
         depth : int, optional
             The number of edges along which the effect of a change spreads.
         """
-        if self.arguments["options"].get("callback") is not None:
+        options = self.arguments["options"]
+        if options.get("callback") is not None:
             return "callback= was given"  # it has seen the State, too
+        limit = options.get("max_supersteps")
+        if limit is not None and limit < CALL_STEPS * self.graph.vertex_count + 4:
+            return "max_supersteps= was given"  # a call might end there
         changes = self.graph.changes(since=self.version)
         if changes is None:
             return f"the log of changes begins after version {self.version}"
@@ -221,6 +227,15 @@ _signature_of = cache(inspect.signature)
 def is_on_gpu(graph: Any) -> bool:
     """Return whether a dynamic graph lives on a GPU."""
     return bool(graph.changing.target_of("auto") == "cuda")
+
+
+def are_column(graph: Any, weights: dict[str, Any]) -> bool:
+    """Return whether properties of weights, if any, are a column of a dynamic graph.
+
+    Weights that were converted or scaled are not: they are those of one version.
+    """
+    own = graph.changing
+    return all(own.column_of(graph, w.values) is not None for w in weights.values())
 
 
 def ends_of(

@@ -174,6 +174,8 @@ def follow_paths(
     begin = Sources(graph, arguments["sources"], arguments["together"])
     if begin.width > 1:
         return "paths are those of several searches"
+    if not result.converged:
+        return "the call has not converged"
     changes = following.changes(SHARE, result.supersteps)
     if isinstance(changes, str):
         return changes
@@ -184,8 +186,6 @@ def follow_paths(
     state: Any = vars(result).get("_paths")
     if state is None:
         return "the weights are of another type"
-    if not result.converged:
-        return "the call has not converged"
     target, sources = following.target, begin.vertices
     lost = fg.trim(state, kept.source, reset={name: kept.far}, target=target)
     if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:

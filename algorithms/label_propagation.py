@@ -35,7 +35,13 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._following import Following, Update, ends_of, spread
+from featgraph.algorithms._following import (
+    Following,
+    Update,
+    are_column,
+    ends_of,
+    spread,
+)
 from featgraph.algorithms._paths import FEW_SUPERSTEPS, checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import Edges, edges_of, require, sums_over_in_edges
@@ -174,7 +180,7 @@ class LabelPropagationResult(Result):
         labels = graph, arguments["labels"], arguments["class_count"]
         given, width = checked_labels(*labels)
         weights = weight_properties(graph, arguments["weights"], real, ratios=True)
-        if weights and not fg.State(graph, **weights).signature["weight"].column:
+        if not are_column(graph, weights):
             return "the weights are of another type"
         now = np.array(given.on_host())
         if known is None:

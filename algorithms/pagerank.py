@@ -48,7 +48,7 @@ from featgraph.algorithms._checks import (
     require_held,
     weight_properties,
 )
-from featgraph.algorithms._following import Following, Update, is_on_gpu
+from featgraph.algorithms._following import Following, Update, are_column, is_on_gpu
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -319,14 +319,14 @@ class PageRankResult(Result):
             return "ranks have no scale"
         real = checked_reals(arguments["dtype"])
         weights = weight_properties(graph, arguments["weights"], real, ratios=True)
+        if not are_column(graph, weights):
+            return "the weights are of another type"
         state: Any = vars(self).get("_shares")
         is_first = state is None
         if is_first:
             following.call_work = _work(self.run, graph)
             state = _begun(graph, self.ranks, arguments, weights, where)
         weighted = bool(weights)
-        if weighted and not state.signature["weight"].column:
-            return "the weights are of another type"
         if weighted:
             _weigh(state, changes, where)
         limit = max(arguments["max_supersteps"], 1000)
@@ -445,8 +445,9 @@ def _count_on(state: fg.State, mass: float, arguments: dict[str, Any]) -> None:
     if epsilon is None:
         epsilon, least = arguments["alpha"] * tol / 2, least / 2
     share = mass / 2
-    # With "renormalize", epsilon bounds changes of y before scaling, as in `pagerank`.
-    if arguments["dangling"] is not None:
+    # With "renormalize", a given epsilon bounds changes of y before scaling, as in
+    # `pagerank`.
+    if None not in (arguments["epsilon"], arguments["dangling"]):
         share = max(share, COUNTED_ON * state.graph.living_count)
     state["counted_on"], state["epsilon"] = mass, epsilon * share
     state["least"] = least

@@ -83,13 +83,17 @@ class TriangleCountResult(Result):
         if isinstance(changes, str):
             return changes
         state = vars(self)["_state"]
+        ends_views = changes.dead.size or changes.born.size
+        if ends_views and isinstance(vars(self).get("_triangles_source"), fg.View):
+            self.triangles  # noqa: B018 - read here, as the update may fail
         if is_on_gpu(graph) and not state.view("triangles").is_on_gpu:
             total(state)  # takes them there: capacities of the graph have grown
         with state.in_use.hold("result.update()", changes=False):
             found = graph.changing.add_triangles(changes, state.view("triangles"))
         if isinstance(found, str):
             return found
-        state.touch("triangles")
+        with state.in_use.hold("result.update()"):  # views of the old counts end
+            state.touch("triangles")
         self._take(
             triangles=lambda _: state["triangles"], total=self.total + found[0],
             vertex_names=graph.vertex_names,

@@ -168,6 +168,7 @@ def follow(state: Any, then: Seen) -> None:
             continue
         column.extend(room, column.fill)
         if ids.size:
+            state.in_use.changes += 1  # views end
             write_rows(column, ids, column.fill)
     state.vertices_seen = count
 

@@ -20,6 +20,7 @@ from featgraph.algorithms import (
     pagerank,
     sssp,
     sswp,
+    triangle_count,
 )
 from featgraph.algorithms._following import Following
 from featgraph.algorithms.label_propagation import verify_label_propagation
@@ -168,6 +169,25 @@ def test_ranks(seed: int, options: dict[str, Any]) -> None:
         120)  # fmt: skip
 
 
+def test_tolerance_holds_for_scaled_ranks() -> None:
+    """Most vertices have no edges, so that scaling makes all errors larger."""
+    graph = fg.DynamicGraph.from_edges(
+        [0, 2, 0, 2, 1, 2, 0, 2, 1], [1, 0, 0, 0, 0, 0, 0, 0, 1], directed=False,
+        target="cpu",
+    )  # fmt: skip
+    result = pagerank(graph, dangling="renormalize", dtype=np.float64)
+    for batch in (
+        lambda: graph.insert_edges([0], [2]),
+        lambda: graph.insert_edges([2, 1], [0, 1]),
+        lambda: graph.insert_vertices(57),
+        lambda: graph.update([2, 2, 2, 0, 31], [0, 0, 0, 0, 38],
+                             [False] * 4 + [True], copies="first"),
+    ):  # fmt: skip
+        batch()
+        assert result.update().began_anew == ""
+        RANKS.verify_pagerank(graph, result.ranks, dangling="renormalize")
+
+
 def test_shares_follow_out_degrees() -> None:
     """Edges out of a vertex are due where they lead, and so is the vertex."""
     path = np.arange(VERTICES - 1)
@@ -219,6 +239,23 @@ def test_new_weights_are_checked(directed: bool, ends: tuple[int, int]) -> None:
     assert result._following.version == version
     graph.delete_edges(*np.array([ends]).T)
     assert "ended in an error" in result.update().began_anew
+
+
+@pytest.mark.parametrize(("usual", "other"), [(1e10, 3e38), (1e-11, 1e-37)])
+def test_weights_that_need_a_scale_begin_anew(usual: float, other: float) -> None:
+    """Sums of such weights, and shares divided by them, leave the range of the type."""
+    path = np.arange(VERTICES - 1)
+    graph = fg.DynamicGraph.from_edges(
+        path, path + 1, weights=np.full(path.size, usual, np.float32),
+        duplicates="last", target="cpu",
+    )  # fmt: skip
+    results = pagerank(graph, alpha=ALPHA), spread_labels(graph)
+    for weight, why in ((usual, ""), (other, "the weights are of another type")) * 2:
+        graph.insert_edges([5, 5, 5, 9], [6, 20, 30, 40], weights=[weight] * 4)
+        assert [result.update().began_anew for result in results] == [why] * 2
+        bound = VERTICES * ALPHA * 1e-6 / (1 - ALPHA) + 1e-6
+        assert np.abs(results[0].ranks - exact(graph)).sum() <= bound
+        require_labels(graph, results[1], spread_labels(graph))
 
 
 RANKS = importlib.import_module("featgraph.algorithms.pagerank")
@@ -375,6 +412,88 @@ def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
     result = call(graph)
     change(rng, graph, True)
     assert why in result.update().began_anew
+
+
+LIMITED = [
+    (bfs, "levels", {"sources": 0}),
+    (sssp, "distances", {"sources": 0}),
+    (connected_components, "labels", {"method": "propagate"}),
+    (connected_components, "labels", {"method": "link"}),
+]
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize(("call", "answer", "options"), LIMITED)
+@pytest.mark.parametrize("limit", [1, 4, 200])
+def test_limits_of_supersteps_hold_in_updates(
+    call: Any, answer: str, options: dict[str, Any], limit: int
+) -> None:
+    graph = fg.DynamicGraph.from_edges(
+        [0, 1, 9], [1, 2, 8], vertex_count=12, directed=False, target="cpu"
+    )
+    result = call(graph, max_supersteps=limit, **options)
+    for u in range(2, 7):
+        graph.insert_edges([u], [u + 1])
+        assert (result.update().began_anew == "") == (limit == 200)
+        fresh = call(graph, max_supersteps=limit, **options)
+        equal(getattr(result, answer), getattr(fresh, answer))
+        assert result.converged == fresh.converged
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [(triangle_count, "triangles"), (lambda graph: bfs(graph, 0), "levels")],
+)
+def test_views_end_at_updates(call: Any, answer: str) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], directed=False, target="cpu")
+    result = call(graph)
+    view = result.view(answer)
+    graph.insert_edges([0], [2])
+    assert result.update().began_anew == ""
+    with pytest.raises(fg.StateError, match="the view has ended"):
+        np.asarray(view)
+    equal(getattr(result, answer), getattr(call(graph), answer))
+
+
+@pytest.mark.parametrize("turned", ["born", "dead"])
+def test_views_end_where_vertices_come_and_go(turned: str) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], vertex_count=9, target="cpu")
+    graph.delete_vertices([8])
+    state = fg.State(graph, x=fg.vertex_property(np.arange(9), fill=7))
+    view = state.view("x")
+    graph.delete_vertices([4]) if turned == "dead" else graph.insert_vertices(1)
+    equal(np.asarray(view), np.where(np.arange(9) == 8, 7, np.arange(9)))
+    state.follow()
+    with pytest.raises(fg.StateError, match="the view has ended"):
+        np.asarray(view)
+
+
+def test_triangles_follow_vertices_without_being_read() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 0], directed=False)
+    result = triangle_count(graph)
+    for _ in range(3):
+        graph.delete_vertices([1])
+        graph.insert_vertices(1)
+        graph.insert_edges([1], [0])
+        assert result.update().began_anew == ""
+    assert (result.triangles.tolist(), result.total) == ([0, 0, 0], 0)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_triangles_stay_where_an_update_raises(is_read: bool) -> None:
+    ends = np.array([0, 1, 2, 3, 4, 5]), np.array([1, 2, 0, 4, 5, 3])
+    graph = fg.DynamicGraph.from_edges(*ends, directed=False, target="cpu")
+    result = triangle_count(graph)
+    assert not is_read or result.triangles.tolist() == [1] * 6
+    graph.delete_vertices([5])
+    graph.insert_vertices(2)
+    graph.insert_edges([0], [1])
+    with pytest.raises(fg.GraphInputError, match="parallel edges"):
+        result.update()
+    assert result.triangles.tolist() == [1] * 6
+    graph.delete_edges([0], [1], copies="first")
+    assert "ended in an error" in result.update().began_anew
+    assert (result.triangles.tolist(), result.total) == ([1] * 3 + [0] * 4, 1)
 
 
 def set_few(patch: pytest.MonkeyPatch, *modules: str) -> None:
