@@ -411,6 +411,22 @@ def count(f, u, v, e, d):
 NOTES, COUNTED = fg.foldmap(note_of_edge, add_notes), fg.edgemap(count)
 
 
+def require_values(state: fg.State, x: Any, notes: Any, seen: Any) -> None:
+    """Require values of vertices by id, and of edges in the order of insertion."""
+    directed, count = state.graph.directed, len(notes)
+    assert state["note"].tolist() == [*notes.values()]
+    assert state["seen"].tolist() == [*seen.values()] * (2 - directed)
+    assert state["x"].tolist() == [*x.values()]
+    view = state.view("note")
+    order = view.order[view.order < 2 * count]  # ids without an edge
+    given = np.array([*notes.values()])[order % count]
+    found = np.asarray(view)[view.order < 2 * count]
+    assert found.tolist() == given.tolist()
+    if directed:
+        own = state["note"][state.graph.own_edges]
+        np.testing.assert_array_equal(state.local("note"), own)
+
+
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("seed", range(6))
 def test_values_of_states_stay_with_vertices_and_edges(
@@ -471,17 +487,7 @@ def test_values_of_states_stay_with_vertices_and_edges(
         notes = {w: notes.get(w, -1) for w in known}
         seen = {w: seen.get(w, 0) for w in known}
         for one in (state, other):
-            assert one["note"].tolist() == [*notes.values()]
-            assert one["seen"].tolist() == [*seen.values()] * (2 - directed)
-            assert one["x"].tolist() == [*x.values()]
-            view = one.view("note")
-            order = view.order[view.order < 2 * len(known)]  # ids without an edge
-            given = np.array([*notes.values()])[order % len(known)]
-            found = np.asarray(view)[view.order < 2 * len(known)]
-            assert found.tolist() == given.tolist()
-            if directed:
-                own = one["note"][graph.own_edges]
-                np.testing.assert_array_equal(one.local("note"), own)
+            require_values(one, x, notes, seen)
         if what == 5:
             state.save(tmp_path / "state")
             again = fg.State.load(tmp_path / "state", graph)
