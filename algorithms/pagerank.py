@@ -458,10 +458,19 @@ def _sent(out: Array) -> Array:
 
 
 def _scaled(result: PageRankResult) -> Array:
-    """Return the ranks of the State of updates, scaled to sum one."""
+    """Return the ranks of the State of updates, scaled to sum one.
+
+    Ranks that updates have left within the tolerance below what jumps bring get that.
+    """
     state = vars(result)["_shares"]
     ranks = state["share"][:, 0] * _sent(state["out"])
-    return ranks / ranks.dtype.type(ranks.sum(dtype=np.float64))
+    ranks /= ranks.dtype.type(ranks.sum(dtype=np.float64))
+    graph, living = state.graph, state.graph.living
+    least = ranks.dtype.type((1 - state["alpha"]) / max(graph.living_count, 1))
+    found: Array = np.maximum(ranks, least, out=ranks)
+    if living is not None:
+        found[~living] = 0
+    return found
 
 
 @fg.algorithm()

@@ -188,6 +188,24 @@ def test_tolerance_holds_for_scaled_ranks() -> None:
         RANKS.verify_pagerank(graph, result.ranks, dangling="renormalize")
 
 
+@pytest.mark.parametrize("directed", [True, False])
+def test_ranks_are_at_least_what_jumps_bring(directed: bool) -> None:
+    rng = np.random.default_rng(1)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 300, (2, 600)), vertex_count=300, directed=directed,
+        target="cpu",
+    )  # fmt: skip
+    result = pagerank(graph, tol=1e-4)
+    for _ in range(6):
+        graph.update(*rng.integers(3, 300, (2, 9)), rng.random(9) < 0.6)
+        assert result.update().began_anew == ""
+        RANKS.verify_pagerank(graph, result.ranks, tol=1e-4)
+    graph.delete_vertices([0, 1, 2])
+    assert result.update().began_anew == ""
+    RANKS.verify_pagerank(graph, result.ranks, tol=1e-4)
+    assert not result.ranks[:3].any()
+
+
 def test_shares_follow_out_degrees() -> None:
     """Edges out of a vertex are due where they lead, and so is the vertex."""
     path = np.arange(VERTICES - 1)
