@@ -127,8 +127,10 @@ class _Answer:
             raise fg.StateError(
                 "the answer has been overwritten",
                 where=f"result.{self._name}",
-                got="a State that a callback has kept, and that was used since",
-                fix="read the result first, or use a copy of the State",
+                got="a State that was used since: by a callback that has kept it, or "
+                "by an update that ended in an error",
+                fix="update the result again; or read it before the State is used, or "
+                "use a copy of the State",
             ) from error
 
 
@@ -330,8 +332,10 @@ class Result:
         -----
         An update costs nothing if the graph has not changed, and at most about as much
         as a new call: after one that took longer, by counts of edges and supersteps,
-        those of as many changes begin anew for a while. If it raises an error, the
-        result is as before.
+        those of as many changes begin anew for a while. Results of calls with
+        ``callback=``, or with a ``max_supersteps=`` at which a call might end, always
+        begin anew. If an update raises an error, answers that were read before stay,
+        and the next one begins anew.
 
         Examples
         --------
