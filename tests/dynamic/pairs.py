@@ -15,7 +15,6 @@ import pytest
 import featgraph as fg
 from featgraph.algorithms import triangle_count
 from featgraph.base.errors import GraphInputError
-from featgraph.dynamic import triangles_cuda
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
@@ -63,6 +62,8 @@ def check_triangles(
 
     Rows are cut by `chunk` and `part`. Copies of edges are refused, and counts stay.
     """
+    from featgraph.dynamic import triangles_cuda  # imports the dialect
+
     u, v = np.triu_indices(vertex_count, 1)
     kept = rng.random(u.size) < 0.6
     graph = fg.DynamicGraph.from_edges(
