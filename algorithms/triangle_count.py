@@ -85,7 +85,7 @@ class TriangleCountResult(Result):
         state = vars(self)["_state"]
         ends_views = changes.dead.size or changes.born.size
         if ends_views and isinstance(vars(self).get("_triangles_source"), fg.View):
-            self.triangles  # noqa: B018 - read here, as the update may fail
+            _ = self.triangles  # reads them now, as the update may fail
         if is_on_gpu(graph) and not state.view("triangles").is_on_gpu:
             total(state)  # takes them there: capacities of the graph have grown
         with state.in_use.hold("result.update()", changes=False):
